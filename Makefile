@@ -1,0 +1,47 @@
+# `make demo` is the shortest way in; `make test` is what CI runs.
+#
+#   make demo                          digits as a nearest-neighbour graph
+#   make demo DATA=Cora ROOT=folder    a Planetoid or Amazon graph found there
+#   make test                          lint, types, tests and doctests
+#   make bench                         accuracy and speed, printed
+#   make clean
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# The raw graphs lie beside the checkout where they lie anywhere.
+SHARED := $(abspath ../shared/data)
+export SKTIFA_DATA ?= $(if $(wildcard $(SHARED)),$(SHARED),)
+
+.PHONY: demo test lint bench clean
+.DELETE_ON_ERROR:
+
+# One venv; each target installs the extra it needs. The constraints name one torch,
+# so that pip takes the same build for all of them.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-plot
+	$(BIN)/python -m sktifa demo $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT))
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.speed.epoch
+	$(BIN)/python -m benchmarks.speed.propagation
+	$(BIN)/python -m benchmarks.accuracy.cora_check
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,167 @@
+"""What every benchmark shares: timing, a printed table, and a report as JSON.
+
+A report says on what it was measured: machine, versions, device, commit and seeds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "torch",
+    "torch-geometric",
+    "scikit-learn",
+    "numba",
+    "scikit-network",
+    "sktifa",
+)
+
+
+def median_time(fn: Callable[[], Any], repeat: int = 5, warm_up: int = 1) -> float:
+    """Return the median of several calls' wall-clock times, in seconds.
+
+    On a GPU `fn` must wait for its result itself.
+    """
+    for _ in range(warm_up):
+        fn()
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        fn()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows that share their keys as a Markdown table."""
+    if not rows:
+        return
+    header = list(rows[0])
+    cells = [[_shown(row.get(key, "")) for key in header] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    rule = ["-" * width for width in widths]
+    for line in (header, rule, *cells):
+        padded = (cell.ljust(w) for cell, w in zip(line, widths, strict=True))
+        print("| " + " | ".join(padded) + " |")
+
+
+def write_report(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    seeds: Sequence[int],
+    device: str | torch.device,
+    **extra: Any,
+) -> Path:
+    """Write ``results/<name>.json`` and return its path.
+
+    Parameters
+    ----------
+    name : str
+        Of the benchmark; a second run overwrites the first.
+    rows : sequence of mappings
+        What was measured.
+    seeds : sequence of int
+        Of splits and models.
+    device : str or torch.device
+        Where it ran.
+    **extra
+        Whatever else a reader needs: hyper-parameters, the bar to reach.
+
+    Returns
+    -------
+    Path
+    """
+    report = {
+        "name": name,
+        "timestamp": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "torch_threads": torch.get_num_threads(),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "device": _device_name(torch.device(device)),
+        "versions": _versions(),
+        "seeds": list(seeds),
+        **extra,
+        "rows": list(rows),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(report, indent=2, default=_plain) + "\n")
+    return path
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Turn what JSON doesn't know, NumPy's numbers and arrays, into what it does."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    return str(value)
+
+
+def _commit() -> str | None:
+    """Return the commit, with ``+dirty`` where tracked or new files differ from it."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    try:
+        head = git("rev-parse", "HEAD")
+        # A report that was just written makes no code differ.
+        changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)benchmarks/results")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{head}+dirty" if changes else head
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,1 @@
+"""Accuracy against the paper and its peers."""

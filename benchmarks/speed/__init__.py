@@ -1,0 +1,1 @@
+"""Speed, each in one run beside what it is measured against."""

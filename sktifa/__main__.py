@@ -1,0 +1,5 @@
+"""``python -m sktifa``."""
+
+from sktifa.cli import main
+
+raise SystemExit(main())

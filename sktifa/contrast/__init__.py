@@ -1,0 +1,1 @@
+"""What TIFA adds to a training step: weights, perturbation, pairs and their loss."""

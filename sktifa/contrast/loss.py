@@ -1,0 +1,172 @@
+r"""The contrastive loss (Eq. 8-10, 13 of the paper).
+
+The perturbed forward gives log-probabilities :math:`\log p`, the clean one the targets
+:math:`\log q`, through which no gradient flows. A node's loss compares its own
+:math:`p_i` with its own target (self-consistency) and with those of its pairs.
+
+The pair loss weighs pair (i, j) with entry :math:`M_{ij}` of a fixed sparse operator
+:math:`M = M_P - \mu_1 M_N`. Both directions of the divergence reduce to one product of
+it with a dense matrix of k + 1 columns:
+
+.. math::
+    \sum_j M_{ij} \mathrm{KL}(p_i \| q_j) &=
+        (M 1)_i \sum_c p_{ic} \log p_{ic} - \sum_c p_{ic} (M \log q)_{ic}, \\
+    \sum_j M_{ij} \mathrm{KL}(q_j \| p_i) &=
+        (M h)_i - \sum_c (M q)_{ic} \log p_{ic},
+        \quad h_j = \sum_c q_{jc} \log q_{jc}.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Divergence",
+    "contrastive_loss",
+    "pair_loss",
+    "self_consistency_loss",
+]
+
+Divergence = Literal["clean_to_perturbed", "perturbed_to_clean"]
+"""KL(clean || perturbed), as in UDA and NodeAug, or KL(perturbed || clean), as printed.
+"""
+
+
+def self_consistency_loss(
+    log_perturbed: Tensor,
+    log_target: Tensor,
+    divergence: Divergence = "clean_to_perturbed",
+) -> Tensor:
+    """Divergence of every node's perturbed prediction from its own target (Eq. 9).
+
+    Parameters
+    ----------
+    log_perturbed : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the perturbed forward.
+    log_target : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the clean forward; no gradient flows into them.
+    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
+        KL(clean || perturbed) or KL(perturbed || clean).
+
+    Returns
+    -------
+    Tensor of shape (n_nodes,)
+        The loss L_s of every node, at least 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> target = torch.tensor([[0.5, 0.5]]).log()
+    >>> perturbed = torch.tensor([[0.25, 0.75]]).log()
+    >>> self_consistency_loss(perturbed, target)
+    tensor([0.1438])
+    """
+    log_target = log_target.detach()
+    if divergence == "clean_to_perturbed":
+        return (log_target.exp() * (log_target - log_perturbed)).sum(dim=1)
+    return (log_perturbed.exp() * (log_perturbed - log_target)).sum(dim=1)
+
+
+def pair_loss(
+    log_perturbed: Tensor,
+    log_target: Tensor,
+    operator: Tensor,
+    divergence: Divergence = "clean_to_perturbed",
+    floor: float = -12.0,
+) -> Tensor:
+    """Divergence from positive pairs less that from negative pairs (Eq. 10).
+
+    The negative part has no lower bound: log-probabilities are floored, which ends
+    the gain, and the gradient, of moving further away from a negative.
+
+    Parameters
+    ----------
+    log_perturbed : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the perturbed forward.
+    log_target : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the clean forward; no gradient flows into them.
+    operator : Tensor, sparse CSR of shape (n_nodes, n_nodes)
+        M_P - mu_1 M_N, from :func:`sktifa.contrast.pairs.pair_operator`, in the same
+        dtype.
+    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
+        KL(clean || perturbed) or KL(perturbed || clean).
+    floor : float, default=-12.0
+        Log-probabilities count as at least this.
+
+    Returns
+    -------
+    Tensor of shape (n_nodes,)
+        The loss L_p of every node, of either sign; 0 for a node without pairs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> target = torch.tensor([[0.5, 0.5], [0.25, 0.75]]).log()
+    >>> swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to_sparse_csr()
+    >>> pair_loss(target, target, swap)
+    tensor([0.1308, 0.1438])
+    """
+    log_perturbed = log_perturbed.clamp(min=floor)
+    with torch.no_grad():
+        log_target = log_target.clamp(min=floor)
+        if divergence == "clean_to_perturbed":
+            target = log_target.exp()
+            last = (target * log_target).sum(dim=1, keepdim=True)
+        else:
+            target = log_target
+            last = torch.ones_like(log_target[:, :1])
+        product = operator @ torch.cat([target, last], dim=1)
+        paired, last = product[:, :-1], product[:, -1]
+    if divergence == "clean_to_perturbed":
+        return last - (paired * log_perturbed).sum(dim=1)
+    return (log_perturbed.exp() * (last[:, None] * log_perturbed - paired)).sum(dim=1)
+
+
+def contrastive_loss(
+    log_perturbed: Tensor,
+    log_target: Tensor,
+    weights: Tensor,
+    operator: Tensor | None = None,
+    pair_weight: float = 0.05,
+    divergence: Divergence = "clean_to_perturbed",
+) -> Tensor:
+    r"""Weighted mean of all nodes' contrastive losses, the second term of Eq. 13.
+
+    .. math:: \frac{1}{n} \sum_i w_i (L_s^i + \mu_2 L_p^i)
+
+    Parameters
+    ----------
+    log_perturbed : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the perturbed forward.
+    log_target : Tensor of shape (n_nodes, n_classes)
+        Log-probabilities of the clean forward; no gradient flows into them.
+    weights : Tensor of shape (n_nodes,)
+        Contrastive loss weights (paper: w).
+    operator : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None, default=None
+        M_P - mu_1 M_N; None leaves the pair loss out.
+    pair_weight : float, default=0.05
+        Weight of the pair loss (paper: mu_2); 0 leaves it out.
+    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
+        KL(clean || perturbed) or KL(perturbed || clean).
+
+    Returns
+    -------
+    Tensor, scalar
+        The loss.
+
+    Examples
+    --------
+    >>> import torch
+    >>> target = torch.tensor([[0.5, 0.5], [0.5, 0.5]]).log()
+    >>> perturbed = torch.tensor([[0.25, 0.75], [0.5, 0.5]]).log()
+    >>> contrastive_loss(perturbed, target, torch.tensor([2.0, 1.0]))
+    tensor(0.1438)
+    """
+    losses = self_consistency_loss(log_perturbed, log_target, divergence)
+    if operator is not None and pair_weight:
+        pairs = pair_loss(log_perturbed, log_target, operator, divergence)
+        losses = losses + pair_weight * pairs
+    return (weights * losses).mean()

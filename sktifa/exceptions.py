@@ -1,0 +1,53 @@
+"""Errors and warnings of sktifa.
+
+Every error is a :class:`SktifaError` and also the builtin that a caller would
+expect, so ``except ValueError`` goes on working.
+"""
+
+__all__ = [
+    "DatasetError",
+    "GraphError",
+    "GraphWarning",
+    "LabelError",
+    "NotEnoughMemoryError",
+    "ParameterError",
+    "PerturbationWarning",
+    "SktifaError",
+    "TrainingError",
+]
+
+
+class SktifaError(Exception):
+    """Base class of all errors of sktifa."""
+
+
+class GraphError(SktifaError, ValueError):
+    """A graph, its edges or its node features are not well formed."""
+
+
+class LabelError(SktifaError, ValueError):
+    """The labels don't fit the graph, or none of them is a label."""
+
+
+class ParameterError(SktifaError, ValueError):
+    """A parameter is outside its range."""
+
+
+class DatasetError(SktifaError, FileNotFoundError):
+    """A data set is neither on disk nor to be had from the network."""
+
+
+class NotEnoughMemoryError(SktifaError, MemoryError):
+    """The work doesn't fit in the memory of the device."""
+
+
+class TrainingError(SktifaError, RuntimeError):
+    """Training ended without a usable model."""
+
+
+class GraphWarning(UserWarning):
+    """A graph was mended on its way in."""
+
+
+class PerturbationWarning(UserWarning):
+    """A perturbation ended before it changed as many edges as asked."""

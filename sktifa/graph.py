@@ -1,0 +1,1057 @@
+"""A graph that scikit-learn can index like an array of its nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from sktifa.exceptions import GraphError, GraphWarning, ParameterError
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas as pd
+    from torch_geometric.data import Data
+
+__all__ = ["Graph", "as_graph"]
+
+Directed = Literal["symmetrize", "error"]
+
+# Entries looked at together when a feature matrix is checked, so that a memory
+# map larger than the memory is never held whole.
+_BLOCK = 1 << 24
+
+
+@dataclass(eq=False)
+class _Whole:
+    """What all selections of one graph share."""
+
+    adjacency: sp.csr_array
+    features: NDArray[np.float32] | sp.csr_array
+    feature_names: list[str] | None = None
+    parent_nodes: NDArray[np.int64] | None = None
+    all_nodes: NDArray[np.int64] | None = None
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        self.adjacency = _frozen(self.adjacency)
+        self.features = _frozen(self.features)
+        if self.parent_nodes is not None:
+            self.parent_nodes = _frozen(self.parent_nodes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "all_nodes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # NumPy's pickles forget that an array was read-only.
+        self.__dict__.update(state)
+        self.__post_init__()
+
+
+class Graph:
+    """An undirected graph with node features, indexed like an array of its nodes.
+
+    ``graph[idx]`` is a *selection*: it holds the same whole graph and names the
+    selected nodes in `nodes`. `len` and `shape` speak of the selection, so a graph
+    serves as ``X`` in all of scikit-learn: splitters, searches, pipelines and
+    meta-estimators index it, and estimators of sktifa still see every edge.
+
+    A graph is immutable. Arrays that already have the right form are shared with
+    the caller, not copied; all others are converted once, here.
+
+    Parameters
+    ----------
+    adjacency : sparse array, sparse matrix or array-like of shape (n_nodes, n_nodes)
+        Edge weights, finite and not negative; zero means no edge. Self-loops are
+        dropped, and the largest weight stays where an edge is given more than once.
+    features : array-like, sparse or DataFrame of shape (n_nodes, n_features), \
+            default=None
+        Node features, cast to float32. A C-contiguous float32 memory map stays on
+        disk. None gives every node a feature of its own (a sparse identity).
+    directed : {"symmetrize", "error"}, default="symmetrize"
+        What to do where an edge has another weight one way than the other way:
+        keep the larger of the two and warn, or raise.
+    feature_names : sequence of str, default=None
+        Names of the feature columns. A DataFrame brings its own.
+
+    Attributes
+    ----------
+    adjacency : csr_array of float32, shape (n_nodes, n_nodes)
+        Symmetric, with sorted indices and no diagonal (paper: A).
+    features : ndarray or csr_array of float32, shape (n_nodes, n_features)
+        Features of the whole graph (paper: X).
+    nodes : ndarray of int64, shape (len(graph),)
+        The selected nodes; all of them for the whole graph.
+    n_nodes, n_edges, n_features : int
+        Counts of the whole graph; an edge counts once.
+    feature_names : list of str or None
+        Names of the feature columns.
+    parent_nodes : ndarray of int64, shape (n_nodes,), or None
+        For the result of `subgraph`: each node's number in the graph it came from.
+    is_whole : bool
+        Whether all nodes are selected, in order.
+    fingerprint : str
+        A hash of adjacency and features, the same in every process and for every
+        selection of the graph.
+
+    Raises
+    ------
+    GraphError
+        If the adjacency is not square, has a negative or non-finite weight or is
+        directed under ``directed="error"``; if the features have another number
+        of rows or a non-finite value.
+
+    See Also
+    --------
+    as_graph : Make a graph of whatever is at hand.
+
+    Examples
+    --------
+    >>> from sktifa.graph import Graph
+    >>> graph = Graph([[0, 1, 0], [1, 0, 2], [0, 2, 0]], [[1.0], [2.0], [3.0]])
+    >>> graph
+    Graph(3 nodes, 2 edges, 1 feature)
+    >>> ends = graph[[0, 2]]
+    >>> ends
+    Graph(2 of 3 nodes, 2 edges, 1 feature)
+    >>> ends.shape, ends.nodes.tolist()
+    ((2, 1), [0, 2])
+    """
+
+    _whole: _Whole
+    _selected: NDArray[np.int64] | None
+
+    def __init__(
+        self,
+        adjacency: ArrayLike | sp.sparray | sp.spmatrix,
+        features: ArrayLike | sp.sparray | sp.spmatrix | None = None,
+        *,
+        directed: Directed = "symmetrize",
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        clean = _clean_adjacency(adjacency, directed)
+        matrix, own_names = _clean_features(features, clean.shape[0])
+        names = own_names if feature_names is None else feature_names
+        self._whole = _Whole(clean, matrix, _clean_names(names, matrix.shape[1]))
+        self._selected = None
+
+    # ------------------------------------------------------------- doors in
+
+    @classmethod
+    def _from_clean(
+        cls,
+        adjacency: sp.csr_array,
+        features: NDArray[np.float32] | sp.csr_array,
+        *,
+        feature_names: list[str] | None = None,
+        parent_nodes: NDArray[np.int64] | None = None,
+        selected: NDArray[np.int64] | None = None,
+    ) -> Graph:
+        """Make a graph of parts that are known to be well formed, unchecked."""
+        return cls._of(
+            _Whole(adjacency, features, feature_names, parent_nodes), selected
+        )
+
+    @classmethod
+    def _of(cls, whole: _Whole, selected: NDArray[np.int64] | None) -> Graph:
+        graph = cls.__new__(cls)
+        graph._whole = whole
+        graph._selected = None if selected is None else _frozen(selected)
+        return graph
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: ArrayLike,
+        features: ArrayLike | sp.sparray | sp.spmatrix | None = None,
+        *,
+        edge_weight: ArrayLike | None = None,
+        n_nodes: int | None = None,
+        directed: Directed = "symmetrize",
+        feature_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """Make a graph of a list of edges.
+
+        Parameters
+        ----------
+        edge_index : array-like or tensor of int, shape (2, n_arcs)
+            Both ends of each edge; an undirected edge stands in it both ways.
+        features : array-like, sparse or DataFrame of shape (n_nodes, n_features), \
+                default=None
+            Node features; None gives every node a feature of its own.
+        edge_weight : array-like or tensor of shape (n_arcs,), default=None
+            Weight of each edge; None means 1.
+        n_nodes : int, default=None
+            Number of nodes. Needed where there are no features to count: the
+            largest number in `edge_index` says nothing of nodes without edges.
+        directed : {"symmetrize", "error"}, default="symmetrize"
+            What to do with an edge that stands in `edge_index` one way only.
+        feature_names : sequence of str, default=None
+            Names of the feature columns.
+
+        Returns
+        -------
+        Graph
+
+        Raises
+        ------
+        GraphError
+            Naming the first edge with an end outside the nodes or with a bad
+            weight, or what is wrong with the shape or dtype.
+
+        Examples
+        --------
+        >>> from sktifa.graph import Graph
+        >>> Graph.from_edge_index([[0, 1, 1, 2], [1, 0, 2, 1]], n_nodes=4)
+        Graph(4 nodes, 2 edges, 4 features)
+        """
+        edges = _clean_edge_index(edge_index)
+        n = _count_nodes(edges, features, n_nodes)
+        outside = ((edges < 0) | (edges >= n)).any(axis=0)
+        if outside.any():
+            at = int(outside.argmax())
+            raise GraphError(
+                f"edge {at} joins {edges[0, at]} and {edges[1, at]}, but nodes are "
+                f"numbered from 0 to {n - 1}: renumber the edges, or give n_nodes "
+                "(and a row of features) for every node"
+            )
+        weight = _clean_weights(edge_weight, edges)
+        return cls(
+            _merge(edges[0], edges[1], weight, n),
+            features,
+            directed=directed,
+            feature_names=feature_names,
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Data, *, directed: Directed = "symmetrize") -> Graph:
+        """Make a graph of a PyTorch Geometric ``Data``.
+
+        Parameters
+        ----------
+        data : torch_geometric.data.Data
+            With `edge_index`, and `x` or `num_nodes`. `edge_weight` is read where
+            it is there; other edge attributes are not.
+        directed : {"symmetrize", "error"}, default="symmetrize"
+            What to do with an edge that stands in `edge_index` one way only.
+
+        Returns
+        -------
+        Graph
+        """
+        edge_index = getattr(data, "edge_index", None)
+        if edge_index is None or hasattr(data, "edge_index_dict"):
+            raise GraphError(
+                "data has no edge_index: give a homogeneous torch_geometric Data "
+                "(HeteroData.to_homogeneous() makes one; "
+                "ToSparseTensor(remove_edge_index=False) keeps edge_index)"
+            )
+        x = getattr(data, "x", None)
+        # Data.num_nodes would guess from the edges; only a stated count is taken.
+        counted = "num_nodes" in data or "y" in data
+        return cls.from_edge_index(
+            edge_index,
+            x,
+            edge_weight=getattr(data, "edge_weight", None),
+            n_nodes=int(data.num_nodes) if x is None and counted else None,
+            directed=directed,
+        )
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: networkx.Graph,
+        features: str | Sequence[str] | None = None,
+        *,
+        weight: str | None = "weight",
+        directed: Directed = "symmetrize",
+    ) -> Graph:
+        """Make a graph of a networkx graph; nodes are numbered as in ``list(graph)``.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+            Of any kind. Of parallel edges the largest weight stays.
+        features : str or sequence of str, default=None
+            Node attributes, numbers or vectors, that make up the features.
+        weight : str, default="weight"
+            Edge attribute; edges without it weigh 1. None means no weights.
+        directed : {"symmetrize", "error"}, default="symmetrize"
+            What to do with an edge of a DiGraph that goes one way only.
+
+        Returns
+        -------
+        Graph
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from sktifa.graph import Graph
+        >>> Graph.from_networkx(nx.karate_club_graph())
+        Graph(34 nodes, 78 edges, 34 features)
+        """
+        names = list(graph)
+        number = {name: i for i, name in enumerate(names)}
+        ends = [
+            (number[u], number[v], 1.0 if weight is None else w)
+            for u, v, w in graph.edges(data=weight, default=1.0)
+        ]
+        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+        edges, weights = table[:, :2].T.astype(np.int64), table[:, 2]
+        if not graph.is_directed():
+            edges = np.hstack([edges, edges[::-1]])
+            weights = np.tile(weights, 2)
+        matrix = None
+        if features is not None:
+            keys = [features] if isinstance(features, str) else list(features)
+            matrix = _node_attributes(graph, names, keys)
+        return cls.from_edge_index(
+            edges, matrix, edge_weight=weights, n_nodes=len(names), directed=directed
+        )
+
+    @classmethod
+    def from_pandas(
+        cls,
+        nodes: pd.DataFrame,
+        edges: pd.DataFrame,
+        *,
+        source: str = "source",
+        target: str = "target",
+        weight: str | None = None,
+    ) -> Graph:
+        """Make a graph of a table of nodes and a table of undirected edges.
+
+        Parameters
+        ----------
+        nodes : DataFrame, one row a node
+            Its index holds the ids, its numeric columns are the features.
+        edges : DataFrame, one row an edge
+            An edge may stand in it once or both ways.
+        source, target : str
+            The columns of `edges` with the ids of the ends.
+        weight : str, default=None
+            The column of `edges` with the weights; None means 1.
+
+        Returns
+        -------
+        Graph
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from sktifa.graph import Graph
+        >>> nodes = pd.DataFrame({"age": [31, 42, 27]}, index=["ann", "bob", "cat"])
+        >>> edges = pd.DataFrame({"source": ["ann"], "target": ["cat"]})
+        >>> Graph.from_pandas(nodes, edges)
+        Graph(3 nodes, 1 edge, 1 feature)
+        """
+        if not nodes.index.is_unique:
+            twice = nodes.index[nodes.index.duplicated()][0]
+            raise GraphError(
+                f"node {twice!r} stands twice in the index of nodes: keep one row "
+                "a node"
+            )
+        for column in [source, target, *([] if weight is None else [weight])]:
+            if column not in edges.columns:
+                raise GraphError(
+                    f"edges have no column {column!r} (they have "
+                    f"{list(edges.columns)}): name it with source=, target=, weight="
+                )
+        ends = []
+        for column in (source, target):
+            ids = nodes.index.get_indexer(edges[column])
+            if (ids < 0).any():
+                at = int((ids < 0).argmax())
+                raise GraphError(
+                    f"row {at} of edges has {column} {edges[column].iloc[at]!r}, "
+                    "which is not in the index of nodes: add the node or drop the row"
+                )
+            ends.append(ids.astype(np.int64))
+        edge_weight = None
+        if weight is not None:
+            edge_weight = np.tile(edges[weight].to_numpy(), 2)
+        numeric = nodes.select_dtypes(["number", "bool"])
+        return cls.from_edge_index(
+            np.hstack([ends, ends[::-1]]),
+            numeric if numeric.shape[1] else None,
+            edge_weight=edge_weight,
+            n_nodes=len(nodes),
+        )
+
+    @classmethod
+    def from_features(
+        cls,
+        X: ArrayLike | sp.sparray | sp.spmatrix,
+        *,
+        n_neighbors: int = 15,
+        metric: str = "euclidean",
+    ) -> Graph:
+        """Tie each row to its nearest rows: an unweighted nearest-neighbour graph.
+
+        Parameters
+        ----------
+        X : array-like, sparse or DataFrame of shape (n_nodes, n_features)
+            They are also the graph's features.
+        n_neighbors : int, default=15
+            Neighbours looked for from each row; at most n_nodes - 1 are there.
+        metric : str, default="euclidean"
+            Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+
+        Returns
+        -------
+        Graph
+
+        Examples
+        --------
+        >>> from sktifa.graph import Graph
+        >>> Graph.from_features([[0.0], [1.0], [5.0]], n_neighbors=1, metric="l1")
+        Graph(3 nodes, 2 edges, 1 feature)
+        """
+        from sklearn.neighbors import NearestNeighbors
+
+        if n_neighbors < 1:
+            raise ParameterError(f"n_neighbors must be at least 1, got {n_neighbors}")
+        n = np.shape(X)[0] if np.ndim(X) else 0
+        matrix, names = _clean_features(X, n)
+        k = min(n_neighbors, n - 1)
+        if k == 0:
+            return cls(sp.csr_array((n, n)), matrix, feature_names=names)
+        search = NearestNeighbors(n_neighbors=k, metric=metric).fit(matrix)
+        nearest = sp.csr_array(search.kneighbors_graph())
+        return cls(nearest.maximum(nearest.T), matrix, feature_names=names)
+
+    # ------------------------------------------------------------ the whole
+
+    @property
+    def adjacency(self) -> sp.csr_array:
+        """Adjacency of the whole graph."""
+        return self._whole.adjacency
+
+    @property
+    def features(self) -> NDArray[np.float32] | sp.csr_array:
+        """Features of the whole graph."""
+        return self._whole.features
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the feature columns."""
+        return self._whole.feature_names
+
+    @property
+    def parent_nodes(self) -> NDArray[np.int64] | None:
+        """Each node's number in the graph this one was cut from."""
+        return self._whole.parent_nodes
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of the whole graph."""
+        return self.adjacency.shape[0]
+
+    @property
+    def n_edges(self) -> int:
+        """Number of undirected edges of the whole graph."""
+        return self.adjacency.nnz // 2
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns."""
+        return self.features.shape[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of adjacency and features, shared by all selections."""
+        whole = self._whole
+        if whole.fingerprint is None:
+            whole.fingerprint = _fingerprint(whole.adjacency, whole.features)
+        return whole.fingerprint
+
+    # -------------------------------------------------------- the selection
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """The selected nodes."""
+        if self._selected is not None:
+            return self._selected
+        whole = self._whole
+        if whole.all_nodes is None:
+            whole.all_nodes = _frozen(np.arange(self.n_nodes, dtype=np.int64))
+        return whole.all_nodes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all nodes are selected, in order."""
+        return self._selected is None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of selected nodes and of features."""
+        return len(self), self.n_features
+
+    def __len__(self) -> int:
+        return self.n_nodes if self._selected is None else len(self._selected)
+
+    def __getitem__(self, index: Any) -> Graph:
+        if isinstance(index, tuple):
+            # scikit-learn indexes with (indices, ...).
+            index, *rest = index or (slice(None),)
+            if any(r is not Ellipsis and r != slice(None) for r in rest):
+                raise IndexError(
+                    "a graph is indexed by its nodes alone; with_features() makes "
+                    "the same graph with other columns"
+                )
+        if not isinstance(index, slice):
+            index = np.asarray(index)
+            if index.size == 0 and index.dtype != bool:
+                index = index.astype(np.int64)
+        nodes = np.atleast_1d(self.nodes[index])
+        if nodes.ndim != 1:
+            raise IndexError(f"index a graph with one dimension, not {nodes.ndim}")
+        whole = len(nodes) == self.n_nodes and np.array_equal(
+            nodes, np.arange(self.n_nodes)
+        )
+        return Graph._of(self._whole, None if whole else nodes)
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[Any]:
+        rows = self.features if self.is_whole else self.features[self.nodes]
+        dense = rows.toarray() if sp.issparse(rows) else rows
+        return np.array(dense, dtype=dtype, copy=copy)
+
+    def subgraph(self, nodes: ArrayLike | None = None) -> Graph:
+        """Cut out some nodes and the edges among them, numbered anew.
+
+        Parameters
+        ----------
+        nodes : array-like of int or of bool, default=None
+            Nodes of the whole graph, none twice, in the order they are to have;
+            or a mask over all nodes. None takes the selected nodes.
+
+        Returns
+        -------
+        Graph
+            With `parent_nodes`.
+
+        Examples
+        --------
+        >>> from sktifa.graph import Graph
+        >>> graph = Graph([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+        >>> part = graph.subgraph([2, 1])
+        >>> part, part.parent_nodes.tolist()
+        (Graph(2 nodes, 1 edge, 3 features), [2, 1])
+        """
+        chosen = self.nodes
+        if nodes is not None:
+            everything = Graph._of(self._whole, None)
+            chosen = everything[nodes].nodes
+        if len(chosen) == 0:
+            raise GraphError("a subgraph needs at least one node")
+        seen = np.zeros(self.n_nodes, dtype=bool)
+        seen[chosen] = True
+        if np.count_nonzero(seen) < len(chosen):
+            order = np.argsort(chosen, kind="stable")
+            at = int(order[1:][np.diff(chosen[order]) == 0].min())
+            raise GraphError(
+                f"node {chosen[at]} stands twice in nodes (again at position {at}): "
+                "take np.unique(nodes)"
+            )
+        induced = self.adjacency[chosen][:, chosen]
+        induced.sort_indices()
+        return Graph._from_clean(
+            induced,
+            self.features[chosen],
+            feature_names=self.feature_names,
+            parent_nodes=chosen,
+        )
+
+    def with_features(
+        self,
+        features: ArrayLike | sp.sparray | sp.spmatrix | None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """Make the same graph and selection with other features.
+
+        Parameters
+        ----------
+        features : array-like, sparse or DataFrame of shape (n_nodes, n_features)
+            For all nodes of the whole graph. None gives every node its own.
+        feature_names : sequence of str, default=None
+            Names of the feature columns.
+
+        Returns
+        -------
+        Graph
+        """
+        matrix, own_names = _clean_features(features, self.n_nodes)
+        names = own_names if feature_names is None else feature_names
+        return Graph._from_clean(
+            self.adjacency,
+            matrix,
+            feature_names=_clean_names(names, matrix.shape[1]),
+            parent_nodes=self.parent_nodes,
+            selected=self._selected,
+        )
+
+    # ------------------------------------------------------------ doors out
+
+    def to_pyg(self, y: ArrayLike | None = None) -> Data:
+        """Make a PyTorch Geometric ``Data`` of the whole graph.
+
+        Parameters
+        ----------
+        y : array-like of numbers, shape (len(graph),), default=None
+            One entry a selected node; the others get -1.
+
+        Returns
+        -------
+        torch_geometric.data.Data
+            With `x` (dense), `edge_index` (each edge both ways), `edge_weight`,
+            and `selected`, a mask, where not all nodes are selected.
+        """
+        import torch
+        from torch_geometric.data import Data
+
+        arcs = self.adjacency.tocoo()
+        x = np.array(Graph._of(self._whole, None).__array__())
+        data = Data(
+            x=torch.from_numpy(x),
+            edge_index=torch.from_numpy(np.stack(arcs.coords).astype(np.int64)),
+            edge_weight=torch.from_numpy(np.array(arcs.data)),
+        )
+        if not self.is_whole:
+            data.selected = torch.zeros(self.n_nodes, dtype=torch.bool)
+            data.selected[torch.from_numpy(self.nodes.copy())] = True
+        if y is not None:
+            labels = np.asarray(y)
+            if labels.shape != (len(self),) or labels.dtype.kind not in "biuf":
+                raise GraphError(
+                    f"y must hold {len(self)} numbers, one a selected node; got "
+                    f"shape {labels.shape} and dtype {labels.dtype}"
+                )
+            dtype = np.float32 if labels.dtype.kind == "f" else np.int64
+            full = np.full(self.n_nodes, -1, dtype=dtype)
+            full[self.nodes] = labels
+            data.y = torch.from_numpy(full)
+        return data
+
+    def to_networkx(self) -> networkx.Graph:
+        """Make a networkx graph of the whole graph.
+
+        Returns
+        -------
+        networkx.Graph
+            Nodes 0 to n_nodes - 1 with their features in ``"x"`` and ``"selected"``;
+            edges with ``"weight"``.
+        """
+        import networkx as nx
+
+        graph = nx.from_scipy_sparse_array(self.adjacency)
+        rows = Graph._of(self._whole, None).__array__()
+        nx.set_node_attributes(graph, dict(enumerate(rows)), "x")
+        nx.set_node_attributes(graph, False, "selected")
+        for node in self.nodes.tolist():
+            graph.nodes[node]["selected"] = True
+        return graph
+
+    # ------------------------------------------------------- the house rules
+
+    def __sklearn_clone__(self) -> Graph:
+        return self
+
+    def __copy__(self) -> Graph:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._selected is not None:
+            self._selected = _frozen(self._selected)
+
+    def __repr__(self) -> str:
+        of = "" if self.is_whole else f"{len(self):,} of "
+        return (
+            f"Graph({of}{_plural(self.n_nodes, 'node')}, "
+            f"{_plural(self.n_edges, 'edge')}, {_plural(self.n_features, 'feature')})"
+        )
+
+    def _repr_html_(self) -> str:
+        kind = "sparse" if sp.issparse(self.features) else "dense"
+        rows = {
+            "nodes": f"{self.n_nodes:,}",
+            "selected": "all" if self.is_whole else f"{len(self):,}",
+            "edges": f"{self.n_edges:,}",
+            "features": f"{self.n_features:,} ({kind})",
+        }
+        cells = "".join(
+            f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in rows.items()
+        )
+        return f"<table><caption>Graph</caption>{cells}</table>"
+
+
+def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
+    """Make a graph of whatever is at hand.
+
+    Parameters
+    ----------
+    X : Graph, torch_geometric Data, networkx graph, or feature matrix
+        A graph is returned as it is. A feature matrix (array-like, sparse or
+        DataFrame) becomes a nearest-neighbour graph of its rows.
+    n_neighbors : int, default=15
+        Neighbours of each row of a feature matrix.
+
+    Returns
+    -------
+    Graph
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.graph import as_graph
+    >>> as_graph(np.eye(4), n_neighbors=1).n_nodes
+    4
+    """
+    if isinstance(X, Graph):
+        return X
+    if hasattr(X, "is_multigraph") and hasattr(X, "edges"):
+        return Graph.from_networkx(X)
+    if hasattr(X, "edge_index") or hasattr(X, "edge_index_dict"):
+        return Graph.from_pyg(X)
+    return Graph.from_features(X, n_neighbors=n_neighbors)
+
+
+# ---------------------------------------------------------------- the checks
+
+
+def _clean_adjacency(
+    adjacency: ArrayLike | sp.sparray | sp.spmatrix, directed: Directed
+) -> sp.csr_array:
+    """Bring an adjacency into the form that `Graph.adjacency` promises."""
+    if directed not in ("symmetrize", "error"):
+        raise ParameterError(
+            f"directed must be 'symmetrize' or 'error', got {directed!r}"
+        )
+    matrix: Any = adjacency
+    if not sp.issparse(matrix):
+        matrix = _numbers(adjacency, "adjacency")
+    shape = matrix.shape
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise GraphError(
+            f"adjacency must be square, got shape {shape}: for a list of edges use "
+            "Graph.from_edge_index, for a feature matrix Graph.from_features"
+        )
+    n = shape[0]
+    if n == 0:
+        raise GraphError("a graph needs at least one node, got none")
+    if sp.issparse(matrix) and matrix.format == "coo":
+        row, col = matrix.coords
+        csr = _merge(row, col, _as_float32(matrix.data, "adjacency"), n)
+    else:
+        csr = sp.csr_array(matrix)
+    index_type = np.int32 if max(csr.nnz, n) < np.iinfo(np.int32).max else np.int64
+    # A new container around the same arrays: the caller's own stays untouched.
+    csr = sp.csr_array(
+        (
+            _as_float32(csr.data, "adjacency"),
+            csr.indices.astype(index_type, copy=False),
+            csr.indptr.astype(index_type, copy=False),
+        ),
+        shape=shape,
+    )
+    try:
+        csr.check_format(full_check=True)
+    except ValueError as error:
+        raise GraphError(
+            f"adjacency names nodes that are not there: {error}"
+        ) from error
+    bad = ~np.isfinite(csr.data) | (csr.data < 0)
+    if bad.any():
+        at = int(bad.argmax())
+        row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
+        raise GraphError(
+            f"the edge from node {row} to node {csr.indices[at]} has weight "
+            f"{csr.data[at]}: weights must be finite (in float32) and not negative"
+        )
+    del bad
+    if not csr.has_canonical_format:
+        arcs = csr.tocoo()
+        row, col = arcs.coords
+        csr = _merge(row, col, arcs.data, n)
+    if csr.diagonal().any() or not csr.data.all():
+        arcs = csr.tocoo()
+        row, col = arcs.coords
+        keep = (row != col) & (arcs.data != 0)
+        csr = _merge(row[keep], col[keep], arcs.data[keep], n)
+    reverse = csr.T.tocsr()
+    if not (
+        np.array_equal(csr.indptr, reverse.indptr)
+        and np.array_equal(csr.indices, reverse.indices)
+        and np.array_equal(csr.data, reverse.data)
+    ):
+        one_way = (csr - reverse).tocoo()
+        first = int((one_way.data != 0).argmax())
+        i, j = (int(c[first]) for c in one_way.coords)
+        count = int(np.count_nonzero(one_way.data)) // 2
+        what = (
+            f"the graph is directed: {_plural(count, 'edge')} not the same both ways, "
+            f"first between nodes {i} and {j} (weights {csr[i, j]:g} and "
+            f"{csr[j, i]:g})"
+        )
+        if directed == "error":
+            raise GraphError(
+                f"{what}. Symmetrise the adjacency (A.maximum(A.T)), or pass "
+                "directed='symmetrize'"
+            )
+        warnings.warn(
+            f"{what}. The larger weight is kept for both ways; "
+            "A.maximum(A.T) does the same without a warning",
+            GraphWarning,
+            stacklevel=3,
+        )
+        csr = csr.maximum(reverse)
+    return csr
+
+
+def _merge(
+    row: NDArray[np.integer],
+    col: NDArray[np.integer],
+    weight: NDArray[np.float32],
+    n: int,
+) -> sp.csr_array:
+    """Sort arcs into a CSR array; of arcs given more than once the largest stays."""
+    merged = sp.coo_array((weight, (row, col)), shape=(n, n)).tocsr()
+    if merged.nnz == len(weight):
+        return merged
+    if weight.min() == weight.max():
+        merged.data[:] = weight[0]
+        return merged
+    order = np.lexsort((col, row))
+    row, col, weight = row[order], col[order], weight[order]
+    first = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (col[1:] != col[:-1])])
+    largest = np.maximum.reduceat(weight, first)
+    return sp.coo_array((largest, (row[first], col[first])), shape=(n, n)).tocsr()
+
+
+def _clean_edge_index(edge_index: ArrayLike) -> NDArray[np.integer]:
+    edges = _to_numpy(edge_index)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        mend = "give the two ends of each edge as two rows"
+        if edges.ndim == 2 and edges.shape[1] == 2:
+            mend = "transpose it (edge_index.T)"
+        raise GraphError(
+            f"edge_index must have shape (2, n_arcs), got {edges.shape}: {mend}"
+        )
+    if edges.size == 0:
+        return edges.astype(np.int64)
+    if edges.dtype.kind not in "iu":
+        raise GraphError(
+            f"edge_index must hold integers, got dtype {edges.dtype}: number the "
+            "nodes from 0 and cast with .astype(np.int64)"
+        )
+    return edges
+
+
+def _count_nodes(edges: NDArray[np.integer], features: Any, n_nodes: int | None) -> int:
+    if n_nodes is not None:
+        return int(n_nodes)
+    if features is None:
+        largest = f" (the largest number is {edges.max()})" if edges.size else ""
+        raise GraphError(
+            "there are no features to count the nodes by, and the edges say nothing "
+            f"of nodes without edges: give n_nodes{largest}"
+        )
+    return int(np.shape(features)[0])
+
+
+def _clean_weights(
+    edge_weight: ArrayLike | None, edges: NDArray[np.integer]
+) -> NDArray[np.float32]:
+    n_arcs = edges.shape[1]
+    if edge_weight is None:
+        return np.ones(n_arcs, dtype=np.float32)
+    weight = _as_float32(_to_numpy(edge_weight), "edge_weight")
+    if weight.shape != (n_arcs,):
+        raise GraphError(
+            f"edge_weight must have shape ({n_arcs},), one weight a column of "
+            f"edge_index; got {weight.shape}"
+        )
+    bad = ~np.isfinite(weight) | (weight < 0)
+    if bad.any():
+        at = int(bad.argmax())
+        raise GraphError(
+            f"edge {at} (from node {edges[0, at]} to node {edges[1, at]}) has weight "
+            f"{weight[at]}: weights must be finite (in float32) and not negative"
+        )
+    return weight
+
+
+def _clean_features(
+    features: Any, n_nodes: int
+) -> tuple[NDArray[np.float32] | sp.csr_array, list[str] | None]:
+    """Bring features into the form that `Graph.features` promises."""
+    if features is None:
+        return sp.eye_array(n_nodes, dtype=np.float32, format="csr"), None
+    names = None
+    if hasattr(features, "columns"):
+        columns = list(features.columns)
+        names = columns if all(isinstance(c, str) for c in columns) else None
+    sparse = sp.issparse(features)
+    matrix = features if sparse else _numbers(features, "features")
+    if matrix.ndim != 2:
+        mend = ": use features.reshape(-1, 1)" if matrix.ndim == 1 else ""
+        raise GraphError(f"features must be a matrix, got shape {matrix.shape}{mend}")
+    if matrix.shape[0] != n_nodes:
+        raise GraphError(
+            f"features have {_plural(matrix.shape[0], 'row')}, the graph has "
+            f"{_plural(n_nodes, 'node')}: give one row for every node of the whole "
+            "graph, nodes without edges included"
+        )
+    if matrix.shape[1] == 0:
+        raise GraphError(
+            "features have no column: pass features=None to give every node a "
+            "feature of its own"
+        )
+    if sparse:
+        csr = sp.csr_array(matrix)
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
+        data = _as_float32(csr.data, "features")
+        matrix = sp.csr_array((data, csr.indices, csr.indptr), shape=csr.shape)
+        if not np.isfinite(data).all():
+            at = int((~np.isfinite(data)).argmax())
+            row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
+            raise _not_finite(data[at], row, int(csr.indices[at]), names)
+        return matrix, names
+    matrix = np.ascontiguousarray(_as_float32(matrix, "features"))
+    step = max(1, _BLOCK // matrix.shape[1])
+    for start in range(0, n_nodes, step):
+        finite = np.isfinite(matrix[start : start + step])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            row += start
+            raise _not_finite(matrix[row, column], int(row), int(column), names)
+    return matrix, names
+
+
+def _not_finite(
+    value: float, node: int, column: int, names: list[str] | None
+) -> GraphError:
+    name = f" ({names[column]!r})" if names else ""
+    return GraphError(
+        f"feature {column}{name} of node {node} is {value}: features must be finite "
+        "(in float32); sklearn.impute.SimpleImputer fills gaps"
+    )
+
+
+def _clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | None:
+    if names is None:
+        return None
+    names = [str(name) for name in names]
+    if len(names) != n_features:
+        raise GraphError(
+            f"there are {len(names)} feature_names for {_plural(n_features, 'feature')}"
+        )
+    return names
+
+
+def _node_attributes(
+    graph: networkx.Graph, names: list[Any], keys: list[str]
+) -> NDArray[np.float64]:
+    rows: list[NDArray[Any]] = []
+    for name in names:
+        attributes = graph.nodes[name]
+        for key in keys:
+            if key not in attributes:
+                raise GraphError(
+                    f"node {name!r} has no attribute {key!r}: set it for every node"
+                )
+        row = np.hstack([np.atleast_1d(attributes[key]) for key in keys])
+        if rows and row.shape != rows[0].shape:
+            raise GraphError(
+                f"node {name!r} has {row.size} features, node {names[0]!r} has "
+                f"{rows[0].size}: give every node vectors of the same length"
+            )
+        rows.append(row)
+    return np.array(rows)
+
+
+def _to_numpy(values: Any) -> NDArray[Any]:
+    """Take an array or a tensor on any device as a NumPy array, without a copy."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if values.is_sparse or values.is_sparse_csr:
+            values = values.to_dense()
+        return values.numpy()
+    return np.asarray(values)
+
+
+def _numbers(values: Any, what: str) -> NDArray[Any]:
+    try:
+        array = _to_numpy(values)
+    except ValueError as error:
+        raise GraphError(f"{what} can't be read as an array: {error}") from error
+    if array.dtype == object and hasattr(values, "select_dtypes"):
+        # Columns of several numeric types make an object array.
+        others = values.select_dtypes(exclude=["number", "bool"]).columns
+        if len(others):
+            raise GraphError(
+                f"{what} must hold numbers, column {others[0]!r} doesn't: encode it, "
+                "e.g. with sklearn.preprocessing.OneHotEncoder"
+            )
+        array = values.to_numpy(np.float32, na_value=np.nan)
+    if array.dtype.kind not in "biuf":
+        raise GraphError(
+            f"{what} must hold real numbers, got dtype {array.dtype}: encode text, "
+            "e.g. with sklearn.preprocessing.OneHotEncoder"
+        )
+    return array
+
+
+def _as_float32(values: NDArray[Any], what: str) -> NDArray[np.float32]:
+    if values.dtype.kind not in "biuf":
+        raise GraphError(f"{what} must hold real numbers, got dtype {values.dtype}")
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32, copy=False)
+
+
+# ----------------------------------------------------------------- small things
+
+
+def _frozen(array: Any) -> Any:
+    """Give a read-only view; the array itself, maybe the caller's, stays as it is."""
+    if sp.issparse(array):
+        view = sp.csr_array(array.shape, dtype=array.dtype)
+        view.data, view.indices, view.indptr = (
+            _frozen(part) for part in (array.data, array.indices, array.indptr)
+        )
+        view.has_canonical_format = True
+        return view
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _fingerprint(
+    adjacency: sp.csr_array, features: NDArray[np.float32] | sp.csr_array
+) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for matrix in (adjacency, features):
+        parts: list[Any] = [matrix]
+        if sp.issparse(matrix):
+            parts = [matrix.indptr, matrix.indices, matrix.data]
+        digest.update(repr((matrix.shape, [p.dtype.str for p in parts])).encode())
+        for part in parts:
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,556 @@
+"""SAINT-TIFA: subgraphs of random walks that prefer neighbours of like information."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch_geometric.data import Data
+
+from sktifa.device import resolve_device
+from sktifa.exceptions import LabelError
+from sktifa.graph import Graph, as_graph
+from sktifa.labels import check_labels_length, encode_labels
+from sktifa.sampling.induced import (
+    Subgraph,
+    arc_distances,
+    make_walker,
+    step_probabilities,
+    step_thresholds,
+)
+from sktifa.sampling.prefetch import prefetch
+from sktifa.tig import annotated_information, label_distribution
+
+__all__ = ["SAINTTIFASampler", "SubgraphLoader"]
+
+# What a draw is for; the first part of the key of its seed.
+_SAMPLE, _EPOCH, _PRESAMPLE = range(3)
+
+
+class SAINTTIFASampler(BaseEstimator):
+    r"""Sample subgraphs by random walks that stay among like nodes (Algorithm 1).
+
+    From random roots, walkers step to a neighbour j of their node i with probability
+
+    .. math:: P(i, j) \propto \exp(t \\, A(i, j) / (D^g(i, j) + \epsilon))
+
+    where :math:`D^g(i, j)` is the Kullback-Leibler divergence between the label
+    distributions of i and j (Eq. 12), scaled to [0, 1] over all edges. The nodes
+    visited induce the subgraph.
+
+    With ``sharpness=0`` the walk is GraphSAINT's: all neighbours are equally likely,
+    whatever the edge weights, and no labels are needed. Otherwise edge weights enter
+    the exponent, as printed, divided by the largest so that their unit doesn't
+    matter: a heavy edge is preferred like one between like nodes.
+
+    Parameters
+    ----------
+    n_roots : int, default=6000
+        Roots of a subgraph (paper: n), at most one a node.
+    walk_length : int, default=3
+        Steps from each root (paper: h).
+    sharpness : float, default=0.25
+        Preference for like neighbours (paper: t); 0 is GraphSAINT's random walk.
+    epsilon : float, default=0.25
+        Added to the distance (paper: ε). The smaller, the closer is the walk to
+        always stepping to the nearest neighbour.
+    restart_probability : float, default=0.15
+        Of the label propagation (paper: α).
+    label_distribution : {"sum", "softmax"}, default="sum"
+        How propagated labels become a distribution. "softmax" is as printed; see
+        :func:`sktifa.tig.label_distribution`.
+    normalize : bool, default=False
+        Whether to estimate GraphSAINT's normalisation in `fit`: weights that make
+        loss and aggregation on subgraphs right on average.
+    presample_epochs : int, default=20
+        Epochs drawn for that estimate. Each node is a root once an epoch.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node in `y`.
+    device : str, default="auto"
+        Where to walk: "auto", "cpu", "cuda", "cuda:1". The graph is copied there.
+    random_state : int, RandomState instance or None, default=None
+        Seed of everything drawn. With several processes, give all the same int.
+
+    Attributes
+    ----------
+    graph_ : Graph
+        The whole graph that is sampled.
+    classes_ : ndarray of shape (n_classes,), or None
+        The labels; None where `y` was not given.
+    codes_ : ndarray of int64, shape (n_nodes,), or None
+        Each node's class, -1 for unlabelled nodes; None where `y` was not given.
+    n_subgraphs_ : int
+        Subgraphs of an epoch.
+    n_features_in_ : int
+        Features of the graph.
+    transition_probabilities_ : csr_array of float32, shape (n_nodes, n_nodes)
+        Step probabilities, as the walkers draw them (paper: P).
+    transition_std_ : float
+        Mean over the nodes of the standard deviation of a node's step probabilities
+        (Table 5, STD).
+    loss_norm_ : ndarray of float32, shape (n_nodes,)
+        Weight of a node in a subgraph's loss: with it, the expected sum over a
+        subgraph is the mean over the graph. Only with ``normalize=True``.
+    aggregation_norm_ : csr_array of float32, shape (n_nodes, n_nodes)
+        Weight of the message to the row's node from the column's: one over the
+        chance that the edge is there when the node is. Only with ``normalize=True``.
+
+    See Also
+    --------
+    sktifa.TIFAGCLClassifier : Takes it as ``sampler=``.
+
+    Notes
+    -----
+    An epoch shuffles the nodes and shares them out as roots, evenly and at most
+    `n_roots` a subgraph, so that each node is a root once. What is drawn depends on
+    the seed, the epoch and the subgraph's place in it, and on nothing else: not on
+    threads, nor on the number of processes that share an epoch.
+
+    References
+    ----------
+    Zeng et al., "GraphSAINT: Graph Sampling Based Inductive Learning Method",
+    ICLR 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.graph import Graph
+    >>> from sktifa.sampling import SAINTTIFASampler
+    >>> ring = np.arange(100)
+    >>> graph = Graph.from_edge_index(
+    ...     np.hstack([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]]),
+    ...     np.ones((100, 2)),
+    ... )
+    >>> y = np.full(100, -1)
+    >>> y[[0, 50]] = 0, 1
+    >>> sampler = SAINTTIFASampler(
+    ...     n_roots=10, walk_length=2, device="cpu", random_state=0
+    ... )
+    >>> subgraph, labels = sampler.fit_resample(graph, y)
+    >>> len(subgraph) == len(labels) == len(subgraph.parent_nodes)
+    True
+    >>> len([subgraph for subgraph in sampler])
+    10
+
+    In a loop of your own:
+
+    >>> for data in sampler.loader(as_pyg=True):
+    ...     pass
+    >>> data.x.shape[1], data.is_undirected()
+    (2, True)
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {
+        "n_roots": [Interval(numbers.Integral, 1, None, closed="left")],
+        "walk_length": [Interval(numbers.Integral, 0, None, closed="left")],
+        "sharpness": [Interval(numbers.Real, 0, None, closed="left")],
+        "epsilon": [Interval(numbers.Real, 0, None, closed="neither")],
+        "restart_probability": [Interval(numbers.Real, 0, 1, closed="right")],
+        "label_distribution": [StrOptions({"sum", "softmax"})],
+        "normalize": ["boolean"],
+        "presample_epochs": [Interval(numbers.Integral, 1, None, closed="left")],
+        "missing_label": [numbers.Real, str, None],
+        "device": [str],
+        "random_state": ["random_state"],
+    }
+
+    graph_: Graph
+    classes_: NDArray[Any] | None
+    codes_: NDArray[np.int64] | None
+    n_subgraphs_: int
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_roots: int = 6000,
+        *,
+        walk_length: int = 3,
+        sharpness: float = 0.25,
+        epsilon: float = 0.25,
+        restart_probability: float = 0.15,
+        label_distribution: Literal["sum", "softmax"] = "sum",
+        normalize: bool = False,
+        presample_epochs: int = 20,
+        missing_label: int | float | str | None = -1,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_roots = n_roots
+        self.walk_length = walk_length
+        self.sharpness = sharpness
+        self.epsilon = epsilon
+        self.restart_probability = restart_probability
+        self.label_distribution = label_distribution
+        self.normalize = normalize
+        self.presample_epochs = presample_epochs
+        self.missing_label = missing_label
+        self.device = device
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ fitting
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        graph: Graph,
+        y: ArrayLike | None = None,
+        *,
+        information: NDArray[np.floating] | None = None,
+    ) -> SAINTTIFASampler:
+        """Compute arc distances and step probabilities.
+
+        Parameters
+        ----------
+        graph : Graph, or what `as_graph` takes
+            The whole graph is sampled, also where only some nodes are selected.
+            Inductive training gives ``graph.subgraph(training_nodes)``.
+        y : array-like of shape (len(graph),), default=None
+            Labels of the selected nodes, `missing_label` where there is none. May
+            be left out where ``sharpness=0`` or `information` is given.
+        information : ndarray of shape (n_nodes, n_classes), default=None
+            Z* of the whole graph, where it is known already, from
+            :func:`sktifa.tig.annotated_information`.
+
+        Returns
+        -------
+        SAINTTIFASampler
+
+        Raises
+        ------
+        LabelError
+            If `y` has another length than the graph, or no label, or is left out
+            though `sharpness` needs it.
+        """
+        self.graph_ = graph = as_graph(graph)
+        if not graph.is_whole:
+            self.graph_ = Graph._of(graph._whole, None)
+        self.n_features_in_ = graph.n_features
+        self.classes_ = self.codes_ = None
+        if y is not None:
+            check_labels_length(graph, y)
+            codes, self.classes_ = encode_labels(y, self.missing_label)
+            self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
+            self.codes_[graph.nodes] = codes
+        self.n_subgraphs_ = -(-graph.n_nodes // self.n_roots)
+        self._entropy = int(check_random_state(self.random_state).randint(2**31))
+        self._n_samples = self._n_epochs = 0
+        device = resolve_device(self.device)
+        self._walker = make_walker(
+            graph.adjacency, device, self._thresholds(information, device)
+        )
+        self._loss_norm: torch.Tensor | None = None
+        self._aggregation_norm: torch.Tensor | None = None
+        if self.normalize:
+            self._estimate_normalization()
+        return self
+
+    def _thresholds(
+        self, information: NDArray[np.floating] | None, device: torch.device
+    ) -> torch.Tensor | None:
+        if self.sharpness == 0:
+            return None
+        if information is None:
+            if self.codes_ is None or self.classes_ is None:
+                raise LabelError(
+                    f"sharpness={self.sharpness} weighs steps by the labels, but y "
+                    "was not given: give y, or sharpness=0 for GraphSAINT's walk"
+                )
+            information = annotated_information(
+                self.graph_,
+                self.codes_,
+                len(self.classes_),
+                restart_probability=self.restart_probability,
+                device=device,
+            )
+        distance = arc_distances(
+            self.graph_.adjacency,
+            label_distribution(information, self.label_distribution),
+            device,
+        )
+        return step_thresholds(
+            self.graph_.adjacency, distance, self.sharpness, self.epsilon
+        )
+
+    def _estimate_normalization(self) -> None:
+        device, n_arcs = self._walker.device, self.graph_.adjacency.nnz
+        node_count = torch.zeros(self.graph_.n_nodes, device=device)
+        arc_count = torch.zeros(n_arcs, device=device)
+        for epoch in range(self.presample_epochs):
+            for subgraph in self._epoch(_PRESAMPLE, epoch, range(self.n_subgraphs_)):
+                node_count[subgraph.nodes] += 1
+                arc_count[subgraph.arcs] += 1
+        n_drawn = self.presample_epochs * self.n_subgraphs_
+        self._loss_norm = n_drawn / (self.graph_.n_nodes * node_count)
+        # An edge that was never drawn counts as drawn once.
+        degree = torch.from_numpy(np.diff(self.graph_.adjacency.indptr)).to(device)
+        receiver = torch.repeat_interleave(node_count, degree, output_size=n_arcs)
+        self._aggregation_norm = receiver.div_(arc_count.clamp_min_(1))
+
+    # ------------------------------------------------------------------ drawing
+
+    def sample(self) -> Graph:
+        """Draw a subgraph of `n_roots` random roots.
+
+        Returns
+        -------
+        Graph
+            With `parent_nodes`, ascending.
+        """
+        return self._to_graph(self.sample_subgraph())
+
+    def sample_subgraph(self) -> Subgraph:
+        """Draw a subgraph as tensors on the device.
+
+        Returns
+        -------
+        sktifa.sampling.induced.Subgraph
+        """
+        check_is_fitted(self)
+        root_seed, walk_seed = self._seeds(_SAMPLE, self._n_samples)
+        self._n_samples += 1
+        count = min(self.n_roots, self.graph_.n_nodes)
+        return self._draw(self._walker.roots(count, root_seed), walk_seed)
+
+    def fit_resample(self, graph: Graph, y: ArrayLike) -> tuple[Graph, NDArray[Any]]:
+        """Fit, and draw a subgraph with its labels.
+
+        Parameters
+        ----------
+        graph : Graph, or what `as_graph` takes
+            The graph to sample.
+        y : array-like of shape (len(graph),)
+            Labels of the selected nodes.
+
+        Returns
+        -------
+        subgraph : Graph
+            With `parent_nodes`.
+        labels : ndarray of shape (len(subgraph),)
+            Their labels, of the type of `y`; `missing_label` for nodes that are
+            not selected in `graph`.
+        """
+        graph = as_graph(graph)
+        subgraph = self.fit(graph, y).sample()
+        labels = np.asarray(y)
+        if not graph.is_whole:
+            dtype = np.result_type(labels, np.array(self.missing_label))
+            everywhere = np.full(graph.n_nodes, self.missing_label, dtype=dtype)
+            everywhere[graph.nodes] = labels
+            labels = everywhere
+        return subgraph, labels[subgraph.parent_nodes]
+
+    def epoch(
+        self,
+        index: int = 0,
+        *,
+        rank: int = 0,
+        n_ranks: int = 1,
+        transform: Callable[[Subgraph], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Yield an epoch's subgraphs as tensors, the next ones drawn in a thread.
+
+        Parameters
+        ----------
+        index : int, default=0
+            Number of the epoch; the same number gives the same subgraphs.
+        rank, n_ranks : int, default=0 and 1
+            Of several processes, each takes every `n_ranks`-th subgraph. All take
+            equally many: the first ones are drawn twice where it doesn't come out
+            even. All must have been fitted with the same int `random_state`.
+        transform : callable, default=None
+            Applied to each subgraph in the drawing thread, such as to fetch its
+            features.
+
+        Yields
+        ------
+        sktifa.sampling.induced.Subgraph, or what `transform` returns
+        """
+        check_is_fitted(self)
+        n = self.n_subgraphs_
+        mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
+        return self._epoch(_EPOCH, index, mine, transform)
+
+    def _epoch(
+        self,
+        purpose: int,
+        index: int,
+        batches: list[int] | range,
+        transform: Callable[[Subgraph], Any] | None = None,
+    ) -> Iterator[Any]:
+        n = self.graph_.n_nodes
+        (root_seed,) = self._seeds(purpose, index, n_seeds=1)
+        roots = self._walker.roots(n, root_seed)
+        ends = np.linspace(0, n, self.n_subgraphs_ + 1).astype(np.int64)
+
+        def draw(batch: int) -> Any:
+            (seed,) = self._seeds(purpose, index, batch, n_seeds=1)
+            subgraph = self._draw(roots[ends[batch] : ends[batch + 1]], seed)
+            return subgraph if transform is None else transform(subgraph)
+
+        return prefetch(draw, batches, device=self._walker.device)
+
+    def _draw(self, roots: Any, seed: int) -> Subgraph:
+        subgraph = self._walker.sample(roots, self.walk_length, seed)
+        if self._loss_norm is not None:
+            subgraph.loss_norm = self._loss_norm[subgraph.nodes]
+            subgraph.aggregation_norm = self._aggregation_norm[subgraph.arcs]
+        return subgraph
+
+    def _seeds(self, *key: int, n_seeds: int = 2) -> list[int]:
+        sequence = np.random.SeedSequence(self._entropy, spawn_key=key)
+        return sequence.generate_state(n_seeds, np.uint32).tolist()
+
+    # ---------------------------------------------------------------- for users
+
+    def loader(self, *, as_pyg: bool = False) -> SubgraphLoader:
+        """Make an iterable of epochs, for a training loop of your own.
+
+        Parameters
+        ----------
+        as_pyg : bool, default=False
+            Whether to yield PyTorch Geometric ``Data`` on the sampler's device in
+            place of graphs. It has `x`, `edge_index`, `edge_weight`, `n_id` (the
+            nodes' numbers in the graph), `y` (their classes, -1 for unlabelled
+            ones) where labels were given, and with ``normalize=True`` also
+            `node_norm` and `edge_norm`, as PyG's own samplers name them.
+
+        Returns
+        -------
+        SubgraphLoader
+            Each iteration over it is a new epoch.
+        """
+        check_is_fitted(self)
+        return SubgraphLoader(self, self._to_pyg if as_pyg else self._to_graph)
+
+    def __iter__(self) -> Iterator[Graph]:
+        return iter(self.loader())
+
+    def _to_graph(self, subgraph: Subgraph) -> Graph:
+        nodes = subgraph.nodes.cpu().numpy()
+        arcs, col, crow = (
+            part.cpu().numpy() for part in (subgraph.arcs, subgraph.col, subgraph.crow)
+        )
+        adjacency = sparse.csr_array(
+            (self.graph_.adjacency.data[arcs], col, crow), shape=(len(nodes),) * 2
+        )
+        return Graph._from_clean(
+            adjacency,
+            self.graph_.features[nodes],
+            feature_names=self.graph_.feature_names,
+            parent_nodes=nodes,
+        )
+
+    def _to_pyg(self, subgraph: Subgraph) -> Data:
+        graph, device = self.graph_, subgraph.nodes.device
+        nodes = subgraph.nodes.cpu().numpy()
+        x = graph.features[nodes]
+        x = x.toarray() if sparse.issparse(x) else np.asarray(x)
+        data = Data(
+            x=torch.from_numpy(x).to(device),
+            edge_index=torch.stack([subgraph.col.long(), subgraph.row]),
+            edge_weight=torch.from_numpy(
+                graph.adjacency.data[subgraph.arcs.cpu().numpy()]
+            ).to(device),
+            n_id=subgraph.nodes,
+        )
+        if self.codes_ is not None:
+            data.y = torch.from_numpy(self.codes_[nodes]).to(device)
+        if subgraph.loss_norm is not None:
+            data.node_norm = subgraph.loss_norm
+            data.edge_norm = subgraph.aggregation_norm
+        return data
+
+    # --------------------------------------------------------------- attributes
+
+    @property
+    def transition_probabilities_(self) -> sparse.csr_array:
+        """Step probabilities, float32 of shape (n_nodes, n_nodes); rows sum to 1."""
+        return self._on_arcs(self._step_probabilities())
+
+    @property
+    def transition_std_(self) -> float:
+        """Mean standard deviation of a node's step probabilities (Table 5, STD)."""
+        p = self._step_probabilities()
+        crow = self.graph_.adjacency.indptr
+        degree = np.diff(crow)
+        filled = degree > 0
+        if not filled.any():
+            return 0.0
+        mean_square = np.add.reduceat(p**2, crow[:-1][filled]) / degree[filled]
+        variance = mean_square - 1.0 / degree[filled] ** 2
+        return float(np.sqrt(np.maximum(variance, 0)).mean())
+
+    @property
+    def loss_norm_(self) -> NDArray[np.float32]:
+        """GraphSAINT's weight of each node in the loss."""
+        return self._normalization("_loss_norm")
+
+    @property
+    def aggregation_norm_(self) -> sparse.csr_array:
+        """GraphSAINT's weight of each arc's message to its row's node."""
+        return self._on_arcs(self._normalization("_aggregation_norm"))
+
+    def _step_probabilities(self) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return step_probabilities(self.graph_.adjacency.indptr, self._walker.thresholds)
+
+    def _normalization(self, name: str) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        values = getattr(self, name)
+        if values is None:
+            raise AttributeError(f"{name[1:]}_ is there with normalize=True")
+        return values.cpu().numpy()
+
+    def _on_arcs(self, values: NDArray[np.floating]) -> sparse.csr_array:
+        adjacency = self.graph_.adjacency
+        return sparse.csr_array(
+            (values.astype(np.float32), adjacency.indices, adjacency.indptr),
+            shape=adjacency.shape,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_walker")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the device behind: a sampler fitted on a GPU opens on a CPU."""
+        state = dict(super().__getstate__())
+        if hasattr(self, "_walker"):
+            state["_walker"] = self._walker.cpu()
+            for name in ("_loss_norm", "_aggregation_norm"):
+                if state[name] is not None:
+                    state[name] = state[name].cpu()
+        return state
+
+
+@dataclass
+class SubgraphLoader:
+    """Epochs of a sampler's subgraphs; each iteration is a new epoch.
+
+    Attributes
+    ----------
+    sampler : SAINTTIFASampler
+        Fitted.
+    convert : callable
+        What makes a user's object of a :class:`~sktifa.sampling.induced.Subgraph`.
+    """
+
+    sampler: SAINTTIFASampler
+    convert: Callable[[Subgraph], Any]
+
+    def __len__(self) -> int:
+        return self.sampler.n_subgraphs_
+
+    def __iter__(self) -> Iterator[Any]:
+        index = self.sampler._n_epochs
+        self.sampler._n_epochs += 1
+        return self.sampler.epoch(index, transform=self.convert)

@@ -1,0 +1,453 @@
+"""The training engine: batches, objectives, early stopping, and what can go wrong.
+
+One loop serves the full batch and sampled subgraphs: a *source* evaluates the whole
+graph once an epoch and hands out the epoch's batches. The evaluation serves twice, as
+validation and as the contrast's target, so a TIFA epoch needs three forward passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sktifa.contrast.loss import Divergence, contrastive_loss
+from sktifa.contrast.perturbation import GraphPerturber, Perturbation
+from sktifa.exceptions import NotEnoughMemoryError, TrainingError
+from sktifa.sparse import Adjacency, Features
+
+__all__ = [
+    "Batch",
+    "BatchSource",
+    "Contrast",
+    "ContrastiveObjective",
+    "FullBatch",
+    "PerturbedViews",
+    "SupervisedObjective",
+    "TrainingLog",
+    "Validation",
+    "train",
+]
+
+LEARNING_RATE_FLOOR = 1e-4
+
+
+@dataclass
+class Contrast:
+    """What the contrastive term knows of a batch's nodes.
+
+    Attributes
+    ----------
+    weights : Tensor of float32, shape (n_nodes,)
+        Loss weight of each node (Eq. 9).
+    next_view : callable
+        Returns the next perturbed view (Algorithm 2).
+    pairs : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None
+        The pair operator; None where there is no pair loss.
+    """
+
+    weights: Tensor
+    next_view: Callable[[], Perturbation]
+    pairs: Tensor | None = None
+
+
+class PerturbedViews:
+    """Perturbed views of one graph, each drawn while the last one is trained on.
+
+    Perturbations do not depend on the model, and their kernel holds no lock, so a
+    thread draws one view ahead. The order of the draws is that of the calls: the
+    views are the same with or without the thread.
+    """
+
+    def __init__(self, perturber: GraphPerturber, rng: np.random.Generator) -> None:
+        self._draw = lambda: perturber.draw(rng)
+        self._worker = ThreadPoolExecutor(max_workers=1)
+        self._ahead = self._worker.submit(self._draw)
+
+    def __call__(self) -> Perturbation:
+        """Return the next view."""
+        view = self._ahead.result()
+        self._ahead = self._worker.submit(self._draw)
+        return view
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.shutdown(cancel_futures=True)
+
+
+@dataclass
+class Batch:
+    """The nodes that one training step sees.
+
+    Attributes
+    ----------
+    features : Features
+        Node features.
+    graph : Adjacency
+        The edges between the batch's nodes.
+    index : Tensor of int64, shape (n_labeled,)
+        The batch's labelled training nodes.
+    target : Tensor of int64, shape (n_labeled,)
+        Their classes.
+    weight : Tensor of float32, shape (n_labeled,)
+        Their share of the cross-entropy; sums to one.
+    contrast : Contrast or None
+        What the contrastive objective needs.
+    """
+
+    features: Features
+    graph: Adjacency
+    index: Tensor
+    target: Tensor
+    weight: Tensor
+    contrast: Contrast | None = None
+
+
+@dataclass
+class Validation:
+    """Nodes that decide when training stops.
+
+    Attributes
+    ----------
+    index, target : Tensor of int64, shape (n_validation,)
+        The nodes and their classes.
+    batch : Batch or None
+        The graph they belong to, where it is not the one trained on.
+    """
+
+    index: Tensor
+    target: Tensor
+    batch: Batch | None = None
+
+
+class BatchSource(Protocol):
+    """Where the batches of an epoch come from."""
+
+    def evaluate(self, encoder: nn.Module) -> Tensor | None:
+        """Return every node's logits in evaluation mode."""
+
+    def epoch(
+        self, encoder: nn.Module, clean: Tensor | None
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
+        """Yield the epoch's batches, each with its nodes' logits where known."""
+
+
+class FullBatch:
+    """The one batch that is the whole graph."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def evaluate(self, encoder: nn.Module) -> Tensor:
+        """Return every node's logits in evaluation mode."""
+        return evaluate(encoder, self.batch)
+
+    def epoch(
+        self, encoder: nn.Module, clean: Tensor | None
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
+        """Yield the whole graph, once."""
+        yield self.batch, clean
+
+
+def evaluate(encoder: nn.Module, batch: Batch) -> Tensor:
+    """Run a batch forward in evaluation mode, without a gradient."""
+    encoder.eval()
+    with torch.no_grad():
+        return encoder(batch.features, batch.graph)
+
+
+class SupervisedObjective:
+    """Cross-entropy over the labelled nodes (Eq. 7)."""
+
+    def __call__(
+        self,
+        encoder: nn.Module,
+        batch: Batch,
+        clean: Tensor | None,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Return the loss of one step."""
+        return _cross_entropy(encoder(batch.features, batch.graph, generator), batch)
+
+
+@dataclass
+class ContrastiveObjective:
+    """Cross-entropy plus TIFA's weighted contrast (Eq. 8-10, 13).
+
+    Attributes
+    ----------
+    pair_weight : float
+        Weight of the pair loss against self-consistency (paper: mu_2).
+    divergence : str
+        Direction of the Kullback-Leibler divergence.
+    feature_mask_rate : float
+        Share of a perturbed node's features that is masked (paper: m).
+    temperature : float
+        Divides the target's logits; below 1 it sharpens them.
+    target : {"evaluation", "training"}
+        Which forward pass gives the target.
+    """
+
+    pair_weight: float
+    divergence: Divergence
+    feature_mask_rate: float
+    temperature: float
+    target: Literal["evaluation", "training"]
+
+    def __call__(
+        self,
+        encoder: nn.Module,
+        batch: Batch,
+        clean: Tensor | None,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Return the loss of one step."""
+        contrast = batch.contrast
+        view = contrast.next_view()
+        logits = encoder(batch.features, batch.graph, generator)
+        if self.target == "training":
+            clean = logits.detach()
+        elif clean is None:
+            clean = evaluate(encoder, batch)
+            encoder.train()
+        device = logits.device
+        nodes = torch.from_numpy(view.nodes).to(device)
+        perturbed = encoder(
+            batch.features.masked(nodes, self.feature_mask_rate),
+            batch.graph.perturbed(
+                torch.from_numpy(view.removed_arcs).to(device),
+                torch.from_numpy(view.added_edges).to(device),
+            ),
+            generator,
+        )
+        return _cross_entropy(logits, batch) + contrastive_loss(
+            functional.log_softmax(perturbed, dim=1),
+            functional.log_softmax(clean / self.temperature, dim=1),
+            contrast.weights,
+            operator=contrast.pairs,
+            pair_weight=self.pair_weight,
+            divergence=self.divergence,
+        )
+
+
+def _cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
+    chosen = logits.index_select(0, batch.index)
+    losses = functional.cross_entropy(chosen, batch.target, reduction="none")
+    return losses @ batch.weight
+
+
+@dataclass
+class TrainingLog:
+    """What a training run leaves behind.
+
+    Attributes
+    ----------
+    loss_curve : list of float
+        Mean training loss of each epoch.
+    validation_losses, validation_scores : list of float
+        Cross-entropy and accuracy on the validation nodes before each epoch's
+        updates, and after the last.
+    n_iter : int
+        Epochs run.
+    best_iter : int
+        Epochs after which the model that is kept was found.
+    """
+
+    loss_curve: list[float] = field(default_factory=list)
+    validation_losses: list[float] = field(default_factory=list)
+    validation_scores: list[float] = field(default_factory=list)
+    n_iter: int = 0
+    best_iter: int = 0
+
+
+def train(
+    encoder: nn.Module,
+    source: BatchSource,
+    objective: SupervisedObjective | ContrastiveObjective,
+    validation: Validation | None,
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    learning_rate_decay: float,
+    max_iter: int,
+    min_iter: int,
+    n_iter_no_change: int,
+    tol: float,
+    monitor: Literal["loss", "accuracy"],
+    generator: torch.Generator,
+    on_epoch: Callable[[TrainingLog], bool],
+) -> TrainingLog:
+    """Train until validation stops improving, and leave the best model in `encoder`.
+
+    Adam with L2 regularisation; from epoch `min_iter` on the learning rate is
+    multiplied by `learning_rate_decay` an epoch, down to a floor of 1e-4.
+
+    `on_epoch` is called after every epoch and stops the training by returning True.
+    Ctrl-C, a non-finite loss and a device that runs out of memory end the training
+    with a warning, and the best model so far is kept.
+
+    Raises
+    ------
+    TrainingError
+        If the very first loss is not finite: there is no model to keep.
+    NotEnoughMemoryError
+        If the first epoch does not fit in memory.
+    """
+    optimizer = torch.optim.Adam(
+        encoder.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
+    log = TrainingLog()
+    best = _Best(encoder, monitor, tol)
+    try:
+        for epoch in range(max_iter + 1):
+            clean = source.evaluate(encoder)
+            if validation is not None:
+                best.consider(encoder, *_validate(encoder, clean, validation), log)
+                if epoch >= min_iter and epoch - best.epoch >= n_iter_no_change:
+                    break
+            else:
+                best.take(encoder, epoch)
+            if epoch == max_iter:
+                break
+            for group in optimizer.param_groups:
+                group["lr"] = max(
+                    learning_rate * learning_rate_decay ** max(epoch - min_iter, 0),
+                    min(learning_rate, LEARNING_RATE_FLOOR),
+                )
+            loss = _run_epoch(
+                encoder, source.epoch(encoder, clean), objective, optimizer, generator
+            )
+            if not np.isfinite(loss):
+                _raise_or_warn_non_finite(log, best, loss)
+                break
+            log.loss_curve.append(loss)
+            log.n_iter = epoch + 1
+            if on_epoch(log):
+                break
+    except KeyboardInterrupt:
+        warnings.warn(
+            f"Training interrupted after {log.n_iter} epochs; the model of epoch "
+            f"{best.epoch} is kept.",
+            stacklevel=2,
+        )
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        if log.n_iter == 0:
+            raise NotEnoughMemoryError(_memory_advice(source, encoder)) from error
+        warnings.warn(
+            f"Out of memory after {log.n_iter} epochs; the model of epoch "
+            f"{best.epoch} is kept. " + _memory_advice(source, encoder),
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    best.restore(encoder)
+    log.best_iter = best.epoch
+    return log
+
+
+def _run_epoch(
+    encoder: nn.Module,
+    batches: Iterator[tuple[Batch, Tensor | None]],
+    objective: SupervisedObjective | ContrastiveObjective,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> float:
+    losses = []
+    for batch, clean in batches:
+        encoder.train()
+        optimizer.zero_grad(set_to_none=True)
+        loss = objective(encoder, batch, clean, generator)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).mean().item()
+
+
+@torch.no_grad()
+def _validate(
+    encoder: nn.Module, clean: Tensor | None, validation: Validation
+) -> tuple[float, float]:
+    logits = clean if validation.batch is None else evaluate(encoder, validation.batch)
+    logits = logits.index_select(0, validation.index)
+    loss = functional.cross_entropy(logits, validation.target)
+    accuracy = (logits.argmax(1) == validation.target).float().mean()
+    loss, accuracy = torch.stack([loss, accuracy]).tolist()
+    return loss, accuracy
+
+
+class _Best:
+    """The best model so far."""
+
+    def __init__(self, encoder: nn.Module, monitor: str, tol: float) -> None:
+        self.monitor, self.tol = monitor, tol
+        self.epoch = 0
+        self.score = -np.inf
+        self._state = copy.deepcopy(encoder.state_dict())
+
+    def consider(
+        self, encoder: nn.Module, loss: float, accuracy: float, log: TrainingLog
+    ) -> None:
+        log.validation_losses.append(loss)
+        log.validation_scores.append(accuracy)
+        score = -loss if self.monitor == "loss" else accuracy
+        if score > self.score + self.tol:
+            self.score = score
+            self.take(encoder, log.n_iter)
+
+    def take(self, encoder: nn.Module, epoch: int) -> None:
+        self.epoch = epoch
+        with torch.no_grad():
+            for name, value in encoder.state_dict().items():
+                self._state[name].copy_(value)
+
+    def restore(self, encoder: nn.Module) -> None:
+        encoder.load_state_dict(self._state)
+        encoder.eval()
+
+
+def _raise_or_warn_non_finite(log: TrainingLog, best: _Best, loss: float) -> None:
+    advice = (
+        "Lower learning_rate, or look for features of very large scale "
+        "(a StandardScaler or MaxAbsScaler before the classifier helps)."
+    )
+    if log.n_iter == 0:
+        raise TrainingError(f"the first training loss is {loss}. {advice}")
+    warnings.warn(
+        f"The loss became {loss} in epoch {log.n_iter + 1}; the model of epoch "
+        f"{best.epoch} is kept. {advice}",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _memory_advice(source: BatchSource, encoder: nn.Module) -> str:
+    n_parameters = sum(p.numel() for p in encoder.parameters())
+    size = ""
+    if isinstance(source, FullBatch):
+        graph, features = source.batch.graph, source.batch.features
+        size = (
+            f"{features.shape[0]:,} nodes × {features.shape[1]:,} features, "
+            f"{graph.col.shape[0] - graph.n_nodes:,} arcs, "
+        )
+    return (
+        f"The training step ({size}{n_parameters:,} parameters) does not fit. Use a "
+        'smaller hidden_size, device="cpu", or a sampler.'
+    )
+
+
+def split_generator(
+    random_state: np.random.RandomState, device: torch.device
+) -> tuple[torch.Generator, np.random.Generator]:
+    """Seed a torch and a NumPy generator from scikit-learn's random state."""
+    seeds = random_state.randint(np.iinfo(np.int32).max, size=2)
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int(seeds[0]))
+    return generator, np.random.default_rng(int(seeds[1]))

@@ -1,0 +1,305 @@
+import importlib.util
+import os
+import shutil
+import sys
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse.csgraph import connected_components
+
+from sktifa import datasets
+from sktifa.exceptions import DatasetError, ParameterError
+
+# Counts and the list of nodes are those of data/README.md beside the raw files.
+COUNTS = {
+    "cora": (2708, 5278, 1433, 7),
+    "citeseer": (3327, 4552, 3703, 6),
+    "pubmed": (19717, 44324, 500, 3),
+    "photo": (7650, 119081, 745, 8),
+    "computers": (13752, 245861, 767, 10),
+    "dblp": (17716, 52867, 1639, 4),
+    "minesweeper": (10000, 39402, 7, 2),
+    "tolokers": (11758, 519000, 10, 2),
+}
+CITESEER_ABSENT = [2407, 2489, 2553, 2682, 2781, 2953, 3042, 3063, 3212, 3214]
+CITESEER_ABSENT += [3250, 3292, 3305, 3306, 3309]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_of_real_graphs(name, request):
+    data = request.getfixturevalue(name)
+    graph = data.graph
+    n_classes = len(data.target_names)
+    counts = (graph.n_nodes, graph.n_edges, graph.n_features, n_classes)
+    assert counts == COUNTS[name]
+    assert data.target.shape == (graph.n_nodes,)
+    assert set(data.target) - {-1} == set(range(n_classes))
+    assert f"{graph.n_nodes:,} nodes" in data.DESCR
+
+
+def test_public_splits(cora, citeseer, pubmed):
+    for data, n_train in ((cora, 140), (citeseer, 120), (pubmed, 60)):
+        sizes = [m.sum() for m in (data.train_mask, data.val_mask, data.test_mask)]
+        assert sizes == [n_train, 500, 1000]
+        assert not (data.train_mask & data.test_mask).any()
+        assert np.bincount(data.target[data.train_mask]).tolist() == [20] * (
+            n_train // 20
+        )
+
+
+def test_citeseer_made_up_labels_are_unlabelled(citeseer):
+    assert np.flatnonzero(citeseer.target == -1).tolist() == CITESEER_ABSENT
+    graph = citeseer.graph
+    assert graph.features[CITESEER_ABSENT].nnz == 0
+    assert (np.diff(graph.adjacency.indptr)[CITESEER_ABSENT] > 0).all()
+    for mask in (citeseer.train_mask, citeseer.val_mask, citeseer.test_mask):
+        assert not mask[CITESEER_ABSENT].any()
+
+
+def test_ten_splits(tolokers):
+    assert tolokers.train_mask.shape == (11758, 10)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "name", "n_nodes", "n_edges"),
+    [
+        (datasets.fetch_planetoid, "CiteSeer", 2120, 3679),
+        (datasets.fetch_amazon, "Photo", 7487, 119043),
+        (datasets.fetch_amazon, "Computers", 13381, 245778),
+        (datasets.fetch_citation_full, "DBLP", 16191, 51913),
+    ],
+)
+def test_largest_component(data_root, fetch, name, n_nodes, n_edges):
+    data = fetch(name, root=data_root, largest_component=True)
+    assert (data.graph.n_nodes, data.graph.n_edges) == (n_nodes, n_edges)
+    assert connected_components(data.graph.adjacency)[0] == 1
+    whole = fetch(name, root=data_root)
+    assert_array_equal(data.target, whole.target[data.graph.parent_nodes])
+
+
+def test_nothing_is_written_or_printed(data_root, tmp_path, capsys, monkeypatch):
+    shutil.copytree(data_root / "Planetoid" / "Cora", tmp_path / "Planetoid" / "Cora")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    monkeypatch.setenv("SKTIFA_DATA", str(tmp_path))
+    datasets.fetch_planetoid("cora")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert capsys.readouterr() == ("", "")
+
+
+def test_files_right_in_the_root(data_root):
+    data = datasets.fetch_planetoid("Cora", root=data_root / "Planetoid")
+    assert data.graph.n_nodes == 2708
+
+
+def test_missing_files_without_network(tmp_path, monkeypatch):
+    folder = tmp_path / "Amazon" / "Photo" / "raw"
+    with pytest.raises(DatasetError, match=str(folder)) as caught:
+        datasets.fetch_amazon("Photo", root=tmp_path, download_if_missing=False)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert list(tmp_path.iterdir()) == []
+
+    def refuse(*args, **kwargs):
+        raise OSError("the network is down")
+
+    loader = sys.modules["torch_geometric.datasets.amazon"]
+    monkeypatch.setattr(loader, "download_url", refuse)
+    with pytest.raises(DatasetError, match="Photo.*SKTIFA_DATA.*network is down"):
+        datasets.fetch_amazon("Photo", root=tmp_path)
+    assert not folder.exists()
+
+
+def test_unknown_name():
+    with pytest.raises(ParameterError, match="'cra'.*'Cora', 'CiteSeer', 'PubMed'"):
+        datasets.fetch_planetoid("cra")
+
+
+def test_digits(digits):
+    assert digits.graph.shape == (1797, 64)
+    assert digits.graph.features.max() == 1
+    arcs = digits.graph.adjacency.tocoo()
+    same = digits.target[arcs.coords[0]] == digits.target[arcs.coords[1]]
+    assert same.mean() > 0.9
+    few = datasets.load_digits_graph(n_neighbors=3).graph
+    assert few.n_edges < digits.graph.n_edges
+
+
+# ------------------------------------------------------------------- block graph
+
+
+def test_block_graph_has_what_was_asked(device):
+    data = datasets.make_block_graph(
+        20_000,
+        5,
+        average_degree=12,
+        homophily=0.7,
+        class_separation=3,
+        n_features=30,
+        device=device,
+        random_state=0,
+    )
+    graph = data.graph
+    again = type(graph)(graph.adjacency, graph.features, directed="error")
+    assert again.fingerprint == graph.fingerprint  # well formed
+    # Repeated edges, most of them between hubs, were merged.
+    assert 0.9 * 12 < 2 * graph.n_edges / 20_000 < 12
+    arcs = graph.adjacency.tocoo()
+    same = data.target[arcs.coords[0]] == data.target[arcs.coords[1]]
+    # 120,000 edges: a standard error of 0.0013; merged repeats take a little away.
+    assert_allclose(same.mean(), 0.7, atol=0.01)
+    degrees = np.diff(graph.adjacency.indptr)
+    assert 10 * degrees.mean() < degrees.max() < 2 * np.sqrt(20_000 * 12)
+    # Two classes' means are, on average over pairs, the asked distance apart.
+    means = np.array([graph.features[data.target == c].mean(0) for c in range(5)])
+    gaps = np.linalg.norm(means[:, None] - means, axis=2)[np.triu_indices(5, 1)]
+    assert_allclose(gaps.mean(), 3, rtol=0.25)
+    assert_allclose(np.bincount(data.target) / 20_000, 0.2, atol=0.015)
+
+
+def test_block_graph_degrees_follow_the_power_law():
+    data = datasets.make_block_graph(
+        50_000, 2, average_degree=40, degree_exponent=3.0, random_state=1
+    )
+    degrees = np.diff(data.graph.adjacency.indptr)
+    # Beyond a few times the smallest expected degree, the share above d falls as
+    # d^(1 - exponent): doubling d leaves a quarter. 50,000 nodes leave about 3,100
+    # above 80 and 780 above 160: three standard errors are 13 %.
+    ratio = (degrees > 160).sum() / (degrees > 80).sum()
+    assert_allclose(ratio, 1 / 4, rtol=0.2)
+    even = datasets.make_block_graph(
+        50_000, 2, average_degree=40, degree_exponent=np.inf, random_state=1
+    )
+    degrees = np.diff(even.graph.adjacency.indptr)
+    assert_allclose(degrees.var(), 40, rtol=0.05)  # Poisson
+
+
+def test_block_graph_other_class_is_drawn_evenly():
+    data = datasets.make_block_graph(
+        30_000, 3, homophily=0.0, degree_exponent=np.inf, random_state=0
+    )
+    arcs = data.graph.adjacency.tocoo()
+    table = np.zeros((3, 3))
+    np.add.at(table, (data.target[arcs.coords[0]], data.target[arcs.coords[1]]), 1)
+    assert np.diag(table).sum() == 0
+    assert_allclose(table[~np.eye(3, dtype=bool)] / table.sum(), 1 / 6, rtol=0.04)
+
+
+def test_block_graph_is_repeatable(device):
+    first, second, other = (
+        datasets.make_block_graph(500, random_state=seed, device=device).graph
+        for seed in (0, 0, 1)
+    )
+    assert first.fingerprint == second.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_nodes", 0),
+        ("n_classes", 1),
+        ("average_degree", -1),
+        ("homophily", 1.5),
+        ("degree_exponent", 2.0),
+        ("n_features", 0),
+    ],
+)
+def test_block_graph_refuses(name, value):
+    with pytest.raises(ParameterError, match=name):
+        datasets.make_block_graph(**{name: value})
+
+
+def test_block_graph_of_one_node_and_no_edges():
+    assert datasets.make_block_graph(1).graph.n_edges == 0
+    assert datasets.make_block_graph(50, average_degree=0).graph.n_edges == 0
+
+
+# --------------------------------------------------------------------------- ogb
+
+
+# Not importorskip: importing ogb by hand starts its look for news.
+needs_ogb = pytest.mark.skipif(
+    importlib.util.find_spec("ogb") is None, reason="ogb is not installed"
+)
+
+
+@pytest.fixture
+def ogb_root(tmp_path):
+    """A tiny ogbn-arxiv in ogb's own layout: a directed path of six nodes."""
+    folder = tmp_path / "ogbn_arxiv"
+    tables = {
+        "raw/edge": [[0, 1], [1, 2], [2, 3], [3, 4]],
+        "raw/num-node-list": [[6]],
+        "raw/num-edge-list": [[4]],
+        "raw/node-feat": np.arange(12).reshape(6, 2) / 10,
+        "raw/node_year": [[2000]] * 6,
+        "raw/node-label": [[0], [1], [2], [0], [1], [39]],
+        "split/time/train": [[0], [1], [2]],
+        "split/time/valid": [[3]],
+        "split/time/test": [[4], [5]],
+    }
+    for name, table in tables.items():
+        path = folder / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(table).to_csv(path, header=False, index=False)
+    (folder / "RELEASE_v1.txt").touch()
+    return tmp_path
+
+
+@needs_ogb
+def test_ogb_reads_its_layout_twice(ogb_root, capsys):
+    for name in ("arxiv", "ogbn-arxiv"):  # the second time from ogb's cache
+        data = datasets.fetch_ogbn(name, root=ogb_root)
+        assert (data.graph.n_nodes, data.graph.n_edges) == (6, 4)
+        assert data.target.tolist() == [0, 1, 2, 0, 1, 39]
+        assert_allclose(data.graph.features[5], [1.0, 1.1])
+        assert data.train_mask.tolist() == [1, 1, 1, 0, 0, 0]
+        assert data.val_mask.tolist() == [0, 0, 0, 1, 0, 0]
+        assert data.test_mask.tolist() == [0, 0, 0, 0, 1, 1]
+        assert len(data.target_names) == 40
+    assert (ogb_root / "ogbn_arxiv" / "processed" / "data_processed").exists()
+    assert capsys.readouterr() == ("", "")
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
+@needs_ogb
+def test_ogb_of_an_old_release_asks_nothing(ogb_root, monkeypatch):
+    (ogb_root / "ogbn_arxiv" / "RELEASE_v1.txt").unlink()
+
+    def ask(prompt=""):
+        raise AssertionError("a batch job can't answer")
+
+    monkeypatch.setattr("builtins.input", ask)
+    assert datasets.fetch_ogbn("arxiv", root=ogb_root).graph.n_nodes == 6
+
+
+def test_ogb_without_files(tmp_path):
+    with pytest.raises(DatasetError, match=str(tmp_path / "ogbn_products")):
+        datasets.fetch_ogbn("products", root=tmp_path, download_if_missing=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_ogb
+def test_ogb_without_network(tmp_path, monkeypatch):
+
+    def refuse(*args, **kwargs):
+        raise OSError("the network is down")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    with pytest.raises(DatasetError, match="ogbn_products.*network is down"):
+        datasets.fetch_ogbn("products", root=tmp_path)
+
+
+@needs_ogb
+def test_ogb_is_imported_without_a_look_for_news(monkeypatch):
+    looked = []
+    news = types.ModuleType("outdated")
+    news.check_outdated = lambda *args: looked.append(args) or (False, None)
+    monkeypatch.setitem(sys.modules, "outdated", news)
+    for name in [m for m in sys.modules if m.split(".")[0] == "ogb"]:
+        monkeypatch.delitem(sys.modules, name)
+    datasets._ogb_module()
+    assert looked == []
+    assert sys.modules["outdated"] is news

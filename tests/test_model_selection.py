@@ -1,0 +1,207 @@
+"""Splitters: who is where, that draws are uniform, and use inside scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.validation import check_is_fitted
+
+from sktifa.exceptions import LabelError, ParameterError
+from sktifa.graph import Graph
+from sktifa.model_selection import (
+    LabeledNodeKFold,
+    LabeledNodeShuffleSplit,
+    predefined_validation_split,
+)
+
+
+@pytest.fixture
+def path_graph():
+    n = 200
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)])
+    edges = np.hstack([edges, edges[::-1]])
+    return Graph.from_edge_index(edges, np.arange(2.0 * n).reshape(n, 2))
+
+
+@pytest.fixture
+def labels():
+    """Three classes of 60, 40 and 30 nodes; 70 nodes without a label."""
+    y = np.repeat([0, 1, 2, -1], [60, 40, 30, 70])
+    return np.random.default_rng(0).permutation(y)
+
+
+class Unlabelled(DummyClassifier):
+    """Checks what it is given: all unlabelled nodes in fit, none in score."""
+
+    def fit(self, X, y, sample_weight=None):
+        assert isinstance(X, Graph) and len(X) == len(y)
+        self.n_unlabelled_ = int((y == -1).sum())
+        return super().fit(np.zeros((len(y), 1)), y)
+
+    def score(self, X, y, sample_weight=None):
+        check_is_fitted(self)
+        assert self.n_unlabelled_ == 70 and (y != -1).all()
+        return super().score(np.zeros((len(y), 1)), y)
+
+
+def test_kfold_tests_each_labelled_node_once(path_graph, labels):
+    tested = []
+    for train, test in LabeledNodeKFold(5).split(path_graph, labels):
+        assert np.isin(np.flatnonzero(labels == -1), train).all()
+        assert len(train) + len(test) == 200 and not len(np.intersect1d(train, test))
+        assert np.bincount(labels[test]).tolist() == [12, 8, 6]
+        tested.append(test)
+    assert sorted(np.concatenate(tested)) == np.flatnonzero(labels != -1).tolist()
+
+
+def test_kfold_without_unlabelled_nodes_is_stratified_kfold(path_graph):
+    from sklearn.model_selection import StratifiedKFold
+
+    y = np.random.default_rng(1).integers(3, size=200)
+    ours = LabeledNodeKFold(4, shuffle=True, random_state=7).split(path_graph, y)
+    theirs = StratifiedKFold(4, shuffle=True, random_state=7).split(y, y)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
+        np.testing.assert_array_equal(a[1], b[1])
+
+
+def test_kfold_names_the_class_that_is_too_small():
+    y = np.array(["a"] * 9 + ["tiny"] * 3 + [None] * 4, dtype=object)
+    cv = LabeledNodeKFold(5, missing_label=None)
+    with pytest.raises(LabelError, match="class 'tiny' has 3 labelled nodes"):
+        next(cv.split(np.zeros((16, 1)), y))
+    assert len(list(LabeledNodeKFold(3, missing_label=None).split(y, y))) == 3
+
+
+def test_shuffle_split_counts(path_graph, labels):
+    cv = LabeledNodeShuffleSplit(6, train_per_class=5, val_per_class=10, random_state=3)
+    splits = list(cv.split_with_validation(path_graph, labels))
+    assert len(splits) == cv.get_n_splits(path_graph, labels) == 6
+    for train, val, test in splits:
+        together = np.sort(np.concatenate([train, val, test]))
+        np.testing.assert_array_equal(together, np.arange(200))
+        counts = [np.bincount(labels[p] + 1, minlength=4) for p in (train, val, test)]
+        assert np.array(counts).tolist() == [
+            [70, 5, 5, 5],
+            [0, 10, 10, 10],
+            [0, 45, 25, 15],
+        ]
+    assert len({tuple(train) for train, _, _ in splits}) == 6
+
+
+def test_shuffle_split_yields_pairs_of_the_same_draw(path_graph, labels):
+    protocol = dict(n_splits=3, train_per_class=4, val_per_class=6, random_state=0)
+    cv = LabeledNodeShuffleSplit(**protocol)
+    on_val = LabeledNodeShuffleSplit(score_on="validation", **protocol)
+    for (train, test), (same, val), triple in zip(
+        cv.split(path_graph, labels),
+        on_val.split(path_graph, labels),
+        cv.split_with_validation(path_graph, labels),
+        strict=True,
+    ):
+        for a, b in zip((train, val, test), triple, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(train, same)
+
+
+def test_shuffle_split_draws_uniformly(labels):
+    """Each node of a class trains equally often. Error rate 1e-3, seed fixed."""
+    rng = np.random.RandomState(5)
+    cv = LabeledNodeShuffleSplit(
+        400, train_per_class=6, val_per_class=0, random_state=rng
+    )
+    times = np.zeros(200)
+    for train, _ in cv.split(labels, labels):
+        times[train] += 1
+    assert (times[labels == -1] == 400).all()
+    # Draws without replacement vary less than chisquare assumes: conservative.
+    assert chisquare(times[labels == 2]).pvalue > 1e-3
+    assert chisquare(times[labels == 0]).pvalue > 1e-3
+
+
+def test_shuffle_split_leaves_the_global_generator_alone(labels):
+    before = np.random.get_state()[1].copy()
+    cv = LabeledNodeShuffleSplit(1, train_per_class=1, val_per_class=1, random_state=0)
+    list(cv.split(labels, labels))
+    np.testing.assert_array_equal(before, np.random.get_state()[1])
+
+
+def test_shuffle_split_names_the_class_that_is_too_small(path_graph, labels):
+    cv = LabeledNodeShuffleSplit(train_per_class=20, val_per_class=10)
+    with pytest.raises(LabelError, match="class 2 has 30 labelled nodes.* 31"):
+        next(cv.split(path_graph, labels))
+
+
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        (LabeledNodeKFold(1), "n_splits is 1"),
+        (LabeledNodeShuffleSplit(0), "n_splits is 0"),
+        (LabeledNodeShuffleSplit(train_per_class=0), "train_per_class is 0"),
+        (LabeledNodeShuffleSplit(val_per_class=-1), "val_per_class is -1"),
+        (LabeledNodeShuffleSplit(train_per_class=2.5), "train_per_class is 2.5"),
+        (LabeledNodeShuffleSplit(score_on="train"), "score_on is 'train'"),
+        (
+            LabeledNodeShuffleSplit(val_per_class=0, score_on="validation"),
+            "val_per_class is 0",
+        ),
+    ],
+)
+def test_bad_parameters(cv, message, labels):
+    with pytest.raises(ParameterError, match=message):
+        next(cv.split(labels, labels))
+
+
+def test_lengths_must_agree(path_graph, labels):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        next(LabeledNodeKFold().split(path_graph, labels[:-1]))
+
+
+def test_repr_and_clone():
+    cv = LabeledNodeShuffleSplit(3, train_per_class=5, random_state=0)
+    assert repr(cv).startswith("LabeledNodeShuffleSplit(missing_label=-1, n_splits=3")
+    assert repr(clone(cv, safe=False)) == repr(cv)
+    assert "shuffle=False" in repr(LabeledNodeKFold())
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [
+        LabeledNodeKFold(3),
+        LabeledNodeKFold(3, shuffle=True, random_state=0),
+        LabeledNodeShuffleSplit(
+            3, train_per_class=5, val_per_class=5, score_on="validation", random_state=0
+        ),
+    ],
+    ids=["kfold", "shuffled", "shuffle-split"],
+)
+def test_grid_search(cv, path_graph, labels):
+    grid = {"strategy": ["most_frequent", "stratified"]}
+    model = Unlabelled(random_state=0)
+    search = GridSearchCV(model, grid, cv=cv, error_score="raise")
+    search.fit(path_graph, labels)
+    assert search.n_splits_ == 3 and search.cv_results_["params"][1]
+    scores = cross_val_score(model, path_graph, labels, cv=cv, error_score="raise")
+    assert scores.shape == (3,)
+
+
+def test_predefined_validation(path_graph, labels):
+    train = np.flatnonzero(labels == 0)[:9]
+    val = np.zeros(200, dtype=bool)
+    val[np.flatnonzero(labels == 1)[:4]] = True
+    nodes, cv = predefined_validation_split(train, val)
+    ((a, b),) = cv.split()
+    np.testing.assert_array_equal(nodes[a], train)
+    np.testing.assert_array_equal(nodes[b], np.flatnonzero(val))
+    search = GridSearchCV(DummyClassifier(), {"strategy": ["prior"]}, cv=cv)
+    search.fit(path_graph[nodes], labels[nodes])
+    assert search.best_score_ == 0.0
+
+
+def test_predefined_validation_refuses_overlap_and_empty_sets():
+    with pytest.raises(ParameterError, match="1 nodes are in both.* first is 3"):
+        predefined_validation_split([1, 3], [3, 4])
+    with pytest.raises(ParameterError, match="val is empty"):
+        predefined_validation_split([1, 3], np.zeros(5, dtype=bool))

@@ -16,7 +16,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -296,7 +297,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             held_out = _hold_out(codes, self.validation_fraction, random_state)
             if held_out.any():
                 train_mask &= ~held_out
-                validation = _validation(graph.nodes[held_out], codes[held_out], device)
+                validation = _validation(
+                    graph.nodes[held_out], codes[held_out], weight[held_out], device
+                )
         batch = self._batch(
             graph,
             graph.nodes[train_mask],
@@ -356,7 +359,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n,)
             Labels.
         """
-        return self.classes_[self._logits(X).argmax(axis=1)]
+        codes = self._logits(X).argmax(axis=1)
+        return self.classes_[codes]
 
     def predict_proba(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
         """Predict the probability of each class.
@@ -427,35 +431,35 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=np.float32, y_numeric=False
             )
-            graph = as_graph(X, n_neighbors=self.n_neighbors)
-            self._rows = NearestNeighbors(
-                n_neighbors=min(self.n_neighbors, len(graph))
-            ).fit(X)
-            self._train_graph = graph
+            n_rows = X.shape[0]
         else:
-            graph = as_graph(X)
-            self._rows = self._train_graph = None
-            self.n_features_in_ = graph.n_features
+            X = as_graph(X)
+            n_rows = len(X)
+            self.n_features_in_ = X.n_features
             self.__dict__.pop("feature_names_in_", None)
-            if graph.feature_names is not None:
-                self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
+            if X.feature_names is not None:
+                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
             y = column_or_1d(y, warn=True)
-        if len(y) != len(graph):
+        if len(y) != n_rows:
             raise LabelError(
-                f"y has {len(y)} entries, but {len(graph)} nodes are selected: give "
-                "one label a selected node, missing_label where there is none."
+                f"y has {len(y)} entries, but {n_rows} nodes are selected: give one "
+                "label a selected node, missing_label where there is none."
             )
         codes, self.classes_ = encode_labels(y, self.missing_label)
         check_classification_targets(self.classes_[codes[codes >= 0]])
-        if len(self.classes_) < 2:
+        weight = _check_sample_weight(
+            sample_weight, np.empty((n_rows, 0)), ensure_non_negative=True
+        )
+        self._rows = self._node_of_row = self._train_graph = None
+        if not isinstance(X, Graph):
+            X, codes, weight = self._nodes_from_rows(X, codes, weight)
+        labeled = codes >= 0
+        if len(np.unique(codes[labeled & (weight > 0)])) < 2:
             raise LabelError(
-                f"the labelled nodes are all of one class ({self.classes_[0]!r}): a "
+                "the labelled nodes are all of one class "
+                f"({self.classes_.tolist()[0]!r}), or only one class has weight: a "
                 "classifier needs at least 2 classes."
             )
-        weight = _check_sample_weight(
-            sample_weight, np.empty((len(graph), 0)), ensure_non_negative=True
-        )
-        labeled = codes >= 0
         if self.class_weight is not None:
             of_class = compute_class_weight(
                 self.class_weight,
@@ -464,9 +468,31 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
             weight = weight.copy()
             weight[labeled] *= of_class[codes[labeled]]
-        if not weight[labeled].any():
-            raise LabelError("sample_weight is zero for every labelled node.")
-        return graph, codes, weight
+        return X, codes, weight
+
+    def _nodes_from_rows(
+        self,
+        X: NDArray[np.float32] | sparse.csr_array,
+        codes: NDArray[np.int64],
+        weight: NDArray[np.float64],
+    ) -> tuple[Graph, NDArray[np.int64], NDArray[np.float64]]:
+        """Make a nearest-neighbour graph of the rows of a plain array.
+
+        Rows that are equal in features and label are one node with their summed
+        weight, and rows of weight zero are none: otherwise copies of a row would be
+        each other's only neighbours, and a weight would not be a number of copies.
+        """
+        first, node_of_row = _distinct_rows(X, codes)
+        total = np.bincount(node_of_row, weights=weight)
+        kept = total > 0
+        number = np.where(kept, np.cumsum(kept) - 1, -1)
+        first = first[kept]
+        self._node_of_row = number[node_of_row]
+        self._rows = NearestNeighbors(
+            n_neighbors=min(self.n_neighbors, len(first))
+        ).fit(X[first])
+        self._train_graph = as_graph(X[first], n_neighbors=self.n_neighbors)
+        return self._train_graph, codes[first], total[kept]
 
     def _given_validation(
         self, graph: Graph, X_val: Any, y_val: Any, device: torch.device
@@ -487,7 +513,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         labeled = known[0] >= 0
         codes = np.searchsorted(self.classes_, known[1][known[0][labeled]])
-        validation = _validation(nodes[labeled], codes, device)
+        weight = np.ones(len(codes))
+        if isinstance(self.class_weight, dict):
+            of_class = [self.class_weight.get(c, 1.0) for c in self.classes_.tolist()]
+            weight = np.array(of_class)[codes]
+        elif self.class_weight == "balanced":
+            weight = compute_sample_weight("balanced", codes)
+        validation = _validation(nodes[labeled], codes, weight, device)
         same = isinstance(X_val, Graph) and X_val.fingerprint == graph.fingerprint
         validation.batch = None if same else other
         return validation
@@ -644,10 +676,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         top = train.adjacency.copy()
         top.resize(n, n + n_new)
         adjacency = sparse.csr_array(sparse.vstack([top, arcs], format="csr"))
-        stack = sparse.vstack if sparse.issparse(X) else np.vstack
-        features = stack([train.features, X])
-        if sparse.issparse(features):
-            features = sparse.csr_array(features)
+        if sparse.issparse(train.features):
+            features = sparse.csr_array(
+                sparse.vstack([train.features, sparse.csr_array(X)], format="csr")
+            )
+        else:
+            rows = X.toarray() if sparse.issparse(X) else X
+            features = np.vstack([train.features, rows])
         return Graph._from_clean(adjacency, features)[np.arange(n, n + n_new)]
 
     # ---------------------------------------------------------- scikit-learn
@@ -742,7 +777,8 @@ missing_label, warm_start, device, random_state, verbose
     Attributes
     ----------
     gain_ : ndarray of float64, shape (n_nodes,)
-        Topology information gain of every node of the whole graph (paper: T).
+        Topology information gain of every node of the whole graph, or row of the
+        array (paper: T).
     loss_weights_ : ndarray of float64, shape (n_nodes,)
         Contrastive loss weight of every node (paper: w).
     classes_, network_, n_features_in_, feature_names_in_, n_iter_, best_iter_, \
@@ -950,10 +986,11 @@ loss_curve_, validation_scores_, validation_losses_
             restart_probability=self.restart_probability,
             device=str(device),
         )
-        self.gain_ = information_gain(information, self.clarity_weight)
-        by_gain = loss_weights(self.gain_, self.weight_min, self.weight_max)
+        gain = information_gain(information, self.clarity_weight)
+        by_gain = loss_weights(gain, self.weight_min, self.weight_max)
         middle = np.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
-        self.loss_weights_ = by_gain if self.weighting == "tifa" else middle
+        weights = by_gain if self.weighting == "tifa" else middle
+        self.gain_, self.loss_weights_ = self._by_row(gain), self._by_row(weights)
         uniform = self.perturbation == "uniform"
         perturber = GraphPerturber(
             graph.adjacency,
@@ -984,10 +1021,16 @@ loss_curve_, validation_scores_, validation_losses_
             )
             pairs = pair_operator(*chosen, self.negative_weight)
         return Contrast(
-            torch.from_numpy(self.loss_weights_).float().to(device),
+            torch.from_numpy(weights).float().to(device),
             PerturbedViews(perturber, rng),
             None if pairs is None else to_csr(pairs, device),
         )
+
+    def _by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Give the rows of a plain array their nodes' values; NaN where dropped."""
+        if self._node_of_row is None:
+            return values
+        return np.where(self._node_of_row >= 0, values[self._node_of_row], np.nan)
 
 
 def _information(
@@ -1029,6 +1072,28 @@ def _pairs(
     )
 
 
+def _distinct_rows(
+    X: NDArray[np.float32] | sparse.csr_array, codes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row of each distinct (row, label), and each row's number."""
+    if sparse.issparse(X):
+        X.sum_duplicates()
+        parts = zip(
+            np.split(X.indices, X.indptr[1:-1]),
+            np.split(X.data, X.indptr[1:-1]),
+            codes,
+            strict=True,
+        )
+        keys = np.array(
+            [b"".join((i.tobytes(), v.tobytes(), c.tobytes())).hex() for i, v, c in parts]
+        )
+    else:
+        joined = np.column_stack([X.astype(np.float64), codes])
+        keys = np.ascontiguousarray(joined).view(f"V{joined.shape[1] * 8}").ravel()
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    return first, number
+
+
 def _is_array(X: Any) -> bool:
     """Tell a feature matrix from anything that is a graph."""
     return not (
@@ -1039,10 +1104,18 @@ def _is_array(X: Any) -> bool:
 
 
 def _validation(
-    nodes: NDArray[np.int64], codes: NDArray[np.int64], device: torch.device
+    nodes: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    device: torch.device,
 ) -> Validation:
+    total = weight.sum()
+    # Nothing but zero weights held out: they are worth the same.
+    share = weight / total if total > 0 else np.full(len(weight), 1 / len(weight))
     return Validation(
-        torch.from_numpy(nodes).to(device), torch.from_numpy(codes).to(device)
+        torch.from_numpy(nodes).to(device),
+        torch.from_numpy(codes).to(device),
+        torch.from_numpy(share).float().to(device),
     )
 
 

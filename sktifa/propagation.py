@@ -29,8 +29,9 @@ __all__ = ["Normalization", "label_propagation", "propagate_on_device"]
 
 Normalization = Literal["column", "symmetric", "row"]
 
-# Below this tolerance float32 is no longer enough.
-_FLOAT32_TOLERANCE = 1e-5
+# Rounding errors grow with the condition of the system, about 2 / alpha: float32 is
+# good for a relative error of this much divided by alpha.
+_FLOAT32_ERROR = 1e-6
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
@@ -59,7 +60,8 @@ def label_propagation(
         ``A' = A D^-1`` (the paper's), ``D^-1/2 A D^-1/2`` or ``D^-1 A``.
     tol : float, default=1e-6
         Largest error of a column relative to the column's solution, in the norm of
-        the symmetric system. Computed in float32 from 1e-5 on, else in float64.
+        the symmetric system. Computed in float32 where that is good enough, which is
+        for ``tol * restart_probability >= 1e-6``, else in float64.
     max_iter : int, default=1000
         Most sweeps. With ``tol=1e-6``, 0.15 needs 25 and 0.01 needs 103.
     device : str or torch.device, default="cpu"
@@ -100,7 +102,7 @@ def label_propagation(
     where = torch.device(device)
     if where.type not in ("cpu", "cuda"):
         where = torch.device("cpu")
-    dtype = np.float64 if tol < _FLOAT32_TOLERANCE else np.float32
+    dtype = np.float32 if tol * restart_probability >= _FLOAT32_ERROR else np.float64
     # MKL and cuSPARSE work in int32.
     fits = max(adjacency.nnz, adjacency.shape[0]) <= np.iinfo(np.int32).max
     index = np.int32 if fits else np.int64
@@ -195,7 +197,7 @@ def _chebyshev(
             f"error may be {reached:.1e} where tol={tol:.1e} needs {needed} sweeps. "
             "Raise max_iter, tol or restart_probability.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     previous, current = torch.zeros_like(right), right.clone()
     omega = 2.0

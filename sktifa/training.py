@@ -120,12 +120,15 @@ class Validation:
     ----------
     index, target : Tensor of int64, shape (n_validation,)
         The nodes and their classes.
+    weight : Tensor of float32, shape (n_validation,)
+        Their share of the cross-entropy; sums to one.
     batch : Batch or None
         The graph they belong to, where it is not the one trained on.
     """
 
     index: Tensor
     target: Tensor
+    weight: Tensor
     batch: Batch | None = None
 
 
@@ -377,7 +380,8 @@ def _validate(
 ) -> tuple[float, float]:
     logits = clean if validation.batch is None else evaluate(encoder, validation.batch)
     logits = logits.index_select(0, validation.index)
-    loss = functional.cross_entropy(logits, validation.target)
+    losses = functional.cross_entropy(logits, validation.target, reduction="none")
+    loss = losses @ validation.weight
     accuracy = (logits.argmax(1) == validation.target).float().mean()
     loss, accuracy = torch.stack([loss, accuracy]).tolist()
     return loss, accuracy

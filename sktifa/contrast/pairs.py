@@ -157,25 +157,18 @@ def sample_pairs(
     unit = _unit_rows(graph_features, device) if feature_weight else None
     # Writable copies: one compiled kernel fits all arrays.
     indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
-    node = torch.arange(n_nodes, device=device)
+    rank = _rank_numba if device.type == "cpu" else _rank_torch
 
     for first in range(0, n_nodes, block_size):
-        anchors = node[first : first + block_size]
-        block = slice(first, first + len(anchors))
-        distance = torch.zeros(len(anchors), n_nodes, device=device)
-        divergence = probability[block] @ surprise
-        _add_scaled(distance, 1.0, divergence, anchors, _DIVERGENCE_NOISE)
+        block = slice(first, min(first + block_size, n_nodes))
+        terms = [(1.0, probability[block] @ surprise, _DIVERGENCE_NOISE)]
         if hop_weight:
             hops = _hops(indptr, indices, block.start, block.stop, max_hops)
-            hops = torch.from_numpy(hops).to(device)
-            _add_scaled(distance, hop_weight, hops, anchors, 0)
+            terms.append((hop_weight, torch.from_numpy(hops).to(device), 0.0))
         if unit is not None:
             cosines = _negative_cosines(unit, block)
-            _add_scaled(distance, feature_weight, cosines, anchors, _COSINE_NOISE)
-        key = torch.add(node, distance.round_().to(torch.int64), alpha=n_nodes)
-        key[anchors - first, anchors] = torch.iinfo(torch.int64).max
-        nearest = key.topk(n_ranks, largest=False, sorted=True).values % n_nodes
-        ranked = nearest.cpu().numpy()
+            terms.append((feature_weight, cosines, _COSINE_NOISE))
+        ranked = rank(terms, first, n_ranks)
         positives[block, :n_ranks] = ranked[:, :n_positives]
         negatives[block, : max(n_ranks - begin, 0)] = ranked[:, begin:end]
     return positives, negatives
@@ -286,20 +279,90 @@ def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> Non
         )
 
 
-def _add_scaled(
-    total: Tensor, weight: float, distance: Tensor, anchors: Tensor, noise: float
-) -> None:
-    """Add a weighted distance to the total, rows scaled to the steps of a ranking.
+# A weight, the distances of a block of anchors to all nodes, and their rounding noise.
+_Term = tuple[float, Tensor, float]
 
-    The anchors' own entries don't count. Rows whose range is no more than `noise`
-    add 0. `distance` is used up.
+
+def _rank_torch(terms: list[_Term], first: int, n_ranks: int) -> np.ndarray:
+    """Rank all nodes for a block of anchors by the sum of the scaled terms.
+
+    The anchors are the nodes from `first` on; each is left out of its own row, and
+    rows whose range is no more than the noise add 0. Uses the terms up.
     """
-    row = torch.arange(len(anchors), device=anchors.device)
-    distance[row, anchors] = distance[row, (anchors + 1) % distance.shape[1]]
-    low, high = distance.aminmax(dim=1, keepdim=True)
-    width = high - low
-    factor = torch.where(width > noise, weight * _STEPS / width, 0)
-    total.addcmul_(distance.sub_(low).to(torch.float32), factor.to(torch.float32))
+    n_anchors, n_nodes = terms[0][1].shape
+    node = torch.arange(n_nodes, device=terms[0][1].device)
+    row, anchor = node[:n_anchors], node[first : first + n_anchors]
+    total = torch.zeros(n_anchors, n_nodes, device=node.device)
+    for weight, distance, noise in terms:
+        distance[row, anchor] = distance[row, (anchor + 1) % n_nodes]
+        low, high = distance.aminmax(dim=1, keepdim=True)
+        width = high - low
+        factor = torch.where(width > noise, weight * _STEPS / width, 0)
+        total.addcmul_(distance.sub_(low).to(torch.float32), factor.to(torch.float32))
+    key = torch.add(node, total.round_().to(torch.int64), alpha=n_nodes)
+    key[row, anchor] = torch.iinfo(torch.int64).max
+    nearest = key.topk(n_ranks, largest=False, sorted=True).values % n_nodes
+    return nearest.cpu().numpy()
+
+
+def _rank_numba(terms: list[_Term], first: int, n_ranks: int) -> np.ndarray:
+    """Do the same on the CPU, in a few passes over each row while it is in cache."""
+    total = np.zeros(terms[0][1].shape, dtype=np.float32)
+    for weight, distance, noise in terms:
+        _add_scaled(total, weight * _STEPS, distance.numpy(), noise, first)
+    return _smallest(total, first, n_ranks)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _add_scaled(total, weight, distance, noise, first):
+    for row in range(len(distance)):
+        values, anchor = distance[row], first + row
+        low = high = values[anchor - 1]  # any but the anchor's: the last, for node 0
+        for part in (values[:anchor], values[anchor + 1 :]):
+            for value in part:
+                low = min(low, value)
+                high = max(high, value)
+        if high - low > noise:
+            factor = np.float32(weight / (high - low))
+            for node in range(len(values)):
+                total[row, node] += np.float32(values[node] - low) * factor
+
+
+@njit(cache=True, nogil=True)
+def _smallest(total, first, n_ranks):
+    """Nodes of the smallest rounded entries of each row, in order, ties by index."""
+    n_rows, n_nodes = total.shape
+    ranked = np.empty((n_rows, n_ranks), np.int64)
+    steps = np.empty(n_nodes, np.int64)
+    for row in range(n_rows):
+        anchor = first + row
+        largest = 0
+        for node in range(n_nodes):
+            steps[node] = np.rint(total[row, node])
+            if node != anchor:
+                largest = max(largest, steps[node])
+        # A histogram tells below which value there are enough nodes to sort.
+        shift = 0
+        while (largest >> shift) >= 4096:
+            shift += 1
+        counts = np.zeros(4096, np.int64)
+        for node in range(n_nodes):
+            if node != anchor:
+                counts[steps[node] >> shift] += 1
+        bound, enough = 0, counts[0]
+        while enough < n_ranks:
+            bound += 1
+            enough += counts[bound]
+        keys = np.empty(enough, np.int64)
+        size = 0
+        for node in range(n_nodes):
+            if node != anchor and (steps[node] >> shift) <= bound:
+                keys[size] = steps[node] * n_nodes + node
+                size += 1
+        keys.sort()
+        for rank in range(n_ranks):
+            ranked[row, rank] = keys[rank] % n_nodes
+    return ranked
 
 
 def _unit_rows(features: np.ndarray | csr_array, device: torch.device) -> Tensor:

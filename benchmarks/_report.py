@@ -138,7 +138,8 @@ def _commit() -> str | None:
     try:
         head = git("rev-parse", "HEAD")
         # A report that was just written makes no code differ.
-        changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)benchmarks/results")
+        results = ":(exclude,top)benchmarks/results"
+        changes = git("status", "--porcelain", "--", ":/", results)
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{head}+dirty" if changes else head

@@ -1,7 +1,5 @@
 """Semi-supervised node classification for scikit-learn users."""
 
-from importlib.metadata import version
-
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.datasets import (
     fetch_amazon,
@@ -19,7 +17,7 @@ from sktifa.presets import paper_preset
 from sktifa.sampling.random_walk import SAINTTIFASampler
 from sktifa.tig import LabelPropagationTIG
 
-__version__ = version("sktifa")
+__version__ = "0.1.0"
 
 __all__ = [
     "GNNClassifier",

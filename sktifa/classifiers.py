@@ -18,7 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -30,7 +30,14 @@ from sklearn.utils.validation import (
 from torch import nn
 
 from sktifa.contrast.loss import Divergence
-from sktifa.contrast.pairs import pair_operator, sample_pairs, uniform_pairs
+from sktifa.contrast.pairs import (
+    LARGEST_SHARED,
+    GraphDistances,
+    graph_distances,
+    pair_operator,
+    sample_pairs,
+    uniform_pairs,
+)
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.weights import loss_weights
 from sktifa.device import resolve_device
@@ -309,8 +316,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         )
         network = self._network(graph.n_features, random_state).to(device)
         objective = self._objective()
-        batch.contrast = self._contrast(
-            graph, graph.nodes[train_mask], codes[train_mask], device, rng
+        source = self._source(
+            batch, graph, graph.nodes[train_mask], codes[train_mask], rng
         )
         self.network_ = network
         context = self._init_callback_context(max_subtasks=self.max_iter)
@@ -319,7 +326,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         try:
             log = train(
                 network,
-                FullBatch(batch),
+                source,
                 objective,
                 validation if self.early_stopping else None,
                 learning_rate=self.learning_rate,
@@ -334,8 +341,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 on_epoch=lambda log: self._on_epoch(log, context, labeled),
             )
         finally:
-            if batch.contrast is not None:
-                batch.contrast.next_view.close()
+            source.close()
         self._keep(log)
         context.call_on_fit_task_end(
             estimator=self,
@@ -573,15 +579,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _objective(self) -> SupervisedObjective | ContrastiveObjective:
         return SupervisedObjective()
 
-    def _contrast(
+    def _source(
         self,
+        batch: Batch,
         graph: Graph,
         nodes: NDArray[np.int64],
         codes: NDArray[np.int64],
-        device: torch.device,
         rng: np.random.Generator,
-    ) -> Contrast | None:
-        return None
+    ) -> FullBatch:
+        return FullBatch(batch)
 
     def _on_epoch(
         self, log: TrainingLog, context: Any, labeled: tuple[Graph, NDArray[Any]]
@@ -771,8 +777,11 @@ missing_label, warm_start, device, random_state, verbose
         Divides the target's logits.
     target : {"evaluation", "training"}, default="evaluation"
         Forward pass that gives the target.
-    memory : str, joblib.Memory or None, default=None
-        Caches propagation and pairs across fits on the same graph.
+    memory : str, joblib.Memory, LocalMemory or None, default=None
+        Caches propagation and pairs across fits on the same graph: a folder, or
+        :class:`sktifa.memory.LocalMemory` to keep them in this process. Hops and
+        feature similarities are then worked out once a graph (of up to 10,000 nodes),
+        relative distances once for each distribution of the labels and weights.
 
     Attributes
     ----------
@@ -843,7 +852,7 @@ loss_curve_, validation_scores_, validation_losses_
         "divergence": [StrOptions({"clean_to_perturbed", "perturbed_to_clean"})],
         "temperature": [Interval(numbers.Real, 0, None, closed="neither")],
         "target": [StrOptions({"evaluation", "training"})],
-        "memory": [str, joblib.Memory, None],
+        "memory": [str, HasMethods("cache"), None],
     }
 
     def __init__(
@@ -957,19 +966,39 @@ loss_curve_, validation_scores_, validation_losses_
         return ContrastiveObjective(
             pair_weight=self.pair_weight,
             divergence=self.divergence,
-            feature_mask_rate=self.feature_mask_rate,
             temperature=self.temperature,
             target=self.target,
         )
 
-    def _contrast(
+    def _source(
+        self,
+        batch: Batch,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> FullBatch:
+        device = batch.graph.device
+        weights, perturber, pairs = self._contrast_terms(
+            graph, nodes, codes, device, rng
+        )
+        views = PerturbedViews(perturber, rng, batch.graph, self.feature_mask_rate)
+        batch.contrast = Contrast(
+            torch.from_numpy(weights).float().to(device),
+            views.view,
+            None if pairs is None else to_csr(pairs, device),
+        )
+        return FullBatch(batch, views)
+
+    def _contrast_terms(
         self,
         graph: Graph,
         nodes: NDArray[np.int64],
         codes: NDArray[np.int64],
         device: torch.device,
         rng: np.random.Generator,
-    ) -> Contrast:
+    ) -> tuple[NDArray[np.float64], GraphPerturber, sparse.csr_array | None]:
+        """Work out loss weights, what draws the perturbations, and the pairs."""
         if self.weight_min > self.weight_max:
             raise ParameterError(
                 f"weight_min={self.weight_min} is above weight_max={self.weight_max}."
@@ -1009,7 +1038,7 @@ loss_curve_, validation_scores_, validation_losses_
             chosen = uniform_pairs(graph.n_nodes, end - begin, rng)
             pairs = pair_operator(*chosen, self.negative_weight)
         elif self.pairing == "tifa" and self.pair_weight:
-            chosen = memory.cache(_pairs, ignore=["graph", "device"])(
+            chosen = memory.cache(_pairs, ignore=["graph", "device", "distances"])(
                 graph=graph,
                 fingerprint=graph.fingerprint if self.memory else "",
                 distribution=label_distribution(information, self.label_distribution),
@@ -1018,13 +1047,20 @@ loss_curve_, validation_scores_, validation_losses_
                 n_positives=self.n_positives,
                 negative_ranks=tuple(self.negative_ranks),
                 device=str(device),
+                distances=lambda: self._shared_distances(graph, device),
             )
             pairs = pair_operator(*chosen, self.negative_weight)
-        return Contrast(
-            torch.from_numpy(weights).float().to(device),
-            PerturbedViews(perturber, rng),
-            None if pairs is None else to_csr(pairs, device),
-        )
+        return weights, perturber, pairs
+
+    def _shared_distances(
+        self, graph: Graph, device: torch.device
+    ) -> GraphDistances | None:
+        """Return what the pairs of all fits on a graph start from, if it is kept."""
+        if not self.memory or graph.n_nodes > LARGEST_SHARED:
+            return None
+        return check_memory(self.memory).cache(
+            _graph_distances, ignore=["graph", "device"]
+        )(graph=graph, fingerprint=graph.fingerprint, device=str(device))
 
     def _by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Give the rows of a plain array their nodes' values; NaN where dropped."""
@@ -1059,6 +1095,7 @@ def _pairs(
     n_positives: int,
     negative_ranks: tuple[int, int],
     device: str,
+    distances: Callable[[], GraphDistances | None],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sample_pairs(
         graph.features,
@@ -1069,7 +1106,12 @@ def _pairs(
         n_positives=n_positives,
         negative_ranks=negative_ranks,
         device=device,
+        distances=distances(),
     )
+
+
+def _graph_distances(graph: Graph, fingerprint: str, device: str) -> GraphDistances:
+    return graph_distances(graph.features, graph.adjacency, device=device)
 
 
 def _distinct_rows(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import re
+import warnings
+
+import joblib
 import torch
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["resolve_device"]
+__all__ = ["resolve_device", "warn_of_shared_gpu"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
@@ -16,7 +21,10 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     ----------
     device : str or torch.device, default="auto"
         ``"auto"`` takes the current CUDA device where there is one and the CPU
-        elsewhere; everything else is what :class:`torch.device` understands.
+        elsewhere. In a worker process of joblib (``n_jobs``) or dask it takes the
+        GPU of the worker's number, so that several GPUs are all used; a worker that
+        sees one GPU (``CUDA_VISIBLE_DEVICES``, as dask-cuda and ray set it) takes
+        that. Everything else is what :class:`torch.device` understands.
 
     Returns
     -------
@@ -34,7 +42,12 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     device(type='cpu')
     """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        worker, n_devices = _worker_number(), torch.cuda.device_count()
+        if worker is None or n_devices == 1:
+            return torch.device("cuda")
+        return torch.device("cuda", worker % n_devices)
     try:
         resolved = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -60,3 +73,40 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
             f"device={device!r}, but Metal is not available: use device='cpu'."
         )
     return resolved
+
+
+def warn_of_shared_gpu(device: str) -> None:
+    """Warn when several processes of this machine are about to share one GPU.
+
+    Parameters
+    ----------
+    device : str
+        An estimator's ``device``.
+
+    Warns
+    -----
+    UserWarning
+        If it is the machine's only GPU.
+    """
+    local = joblib.parallel.get_active_backend()[0].__class__.__name__
+    if local not in ("LokyBackend", "MultiprocessingBackend"):
+        return
+    is_gpu = device == "auto" or device.startswith("cuda")
+    if is_gpu and torch.cuda.is_available() and torch.cuda.device_count() == 1:
+        warnings.warn(
+            "n_jobs > 1 with one GPU: the processes wait for each other and each holds "
+            "its own copy of everything, so that all of them are slower than one. Use "
+            "n_jobs=None: BatchedGridSearchCV trains many candidates at once on one "
+            "GPU.",
+            stacklevel=3,
+        )
+
+
+def _worker_number() -> int | None:
+    """Number of this worker among its siblings, from 0; None in a main process."""
+    # "LokyProcess-1", "Dask Worker process (from Nanny)-2" and the like.
+    name = multiprocessing.current_process().name
+    number = re.search(r"(\d+)$", name)
+    if multiprocessing.parent_process() is None or number is None:
+        return None
+    return int(number[1])

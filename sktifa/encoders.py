@@ -63,6 +63,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         widths = [n_features] + [hidden_size] * (n_layers - 1) + [n_classes]
+        self.widths = widths
         self.convolutions = nn.ModuleList(
             _convolution(name, n_in, n_out, last=i == n_layers - 1)
             for i, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False))

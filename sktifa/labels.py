@@ -16,7 +16,7 @@ __all__ = ["check_labels_length", "encode_labels"]
 def encode_labels(
     y: ArrayLike, missing_label: int | float | str | None = -1
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Number the classes of the labelled nodes.
+    """Encode labels as numbers from 0, unlabelled nodes as -1.
 
     Parameters
     ----------

@@ -21,7 +21,12 @@ __all__ = ["Adjacency", "Features", "csr_product", "dropout", "keep_mask", "to_c
 # Features filled more than this are held dense: their CSR form would be larger.
 DENSE_FILL = 0.5
 
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+# PyTorch says these of every CSR tensor once a process.
+for message in (
+    "Sparse CSR tensor support is in beta",
+    "Sparse invariant checks are implicitly disabled",
+):
+    warnings.filterwarnings("ignore", message=message)
 
 
 def to_csr(
@@ -168,32 +173,48 @@ class Adjacency:
         n_arcs = max(self.weight.shape[0] - self.n_nodes, 1)
         return self.weight.sum() / n_arcs if self.weighted else self.weight.new_ones(())
 
-    def perturbed(self, removed_arcs: Tensor, added_edges: Tensor) -> Adjacency:
+    def perturbed(
+        self,
+        removed_arcs: Tensor,
+        added_edges: Tensor,
+        added_weight: Tensor | None = None,
+    ) -> Adjacency:
         """Return the graph without some of its arcs and with other edges.
 
         Parameters
         ----------
         removed_arcs : Tensor of int64
-            Positions in the arrays the graph was built from, both directions.
+            Positions in the arrays the graph was built from, both directions. A
+            position past the end is no arc, so that the number of entries can stay
+            the same from view to view.
         added_edges : Tensor of int64, shape (2, m)
             Node pairs, each edge once.
+        added_weight : Tensor of float32, shape (m,), default=None
+            Their weights; None gives each the mean edge weight. An edge of weight 0
+            is none.
         """
         weight = self.weight.clone()
-        # Arc p of row r lies in slot p + r, behind r diagonal slots.
-        weight[removed_arcs + self._arc_row.index_select(0, removed_arcs)] = 0
-        added = torch.cat([added_edges, added_edges.flip(0)], dim=1)
-        added_weight = self.mean_weight.expand(added.shape[1])
+        weight[self._slot_of_arc.index_select(0, removed_arcs)] = 0
+        if added_weight is None:
+            added_weight = self.mean_weight.expand(added_edges.shape[1])
         graph = Adjacency(
-            self.crow, self.col, self.row, weight, added, added_weight, self.weighted
+            self.crow,
+            self.col,
+            self.row,
+            weight,
+            torch.cat([added_edges, added_edges.flip(0)], dim=1),
+            added_weight.repeat(2),
+            self.weighted,
         )
         graph.loops = self.loops
         return graph
 
     @cached_property
-    def _arc_row(self) -> Tensor:
+    def _slot_of_arc(self) -> Tensor:
         is_arc = torch.ones_like(self.col, dtype=torch.bool)
         is_arc[self.loops] = False
-        return self.row[is_arc].long()
+        # A diagonal slot has weight 0 anyway: it stands for "no arc".
+        return torch.cat([is_arc.nonzero()[:, 0], self.loops[:1]])
 
     @cached_property
     def degree(self) -> Tensor:
@@ -239,7 +260,9 @@ class Adjacency:
         """Arcs as PyG's convolutions take them, int64 of shape (2, n_arcs)."""
         kept = self._kept
         arcs = torch.stack([self.col[kept], self.row[kept]]).long()
-        return arcs if self.added is None else torch.cat([arcs, self.added], dim=1)
+        if self.added is None:
+            return arcs
+        return torch.cat([arcs, self.added[:, self.added_weight > 0]], dim=1)
 
     @cached_property
     def edge_weight(self) -> Tensor | None:
@@ -249,7 +272,7 @@ class Adjacency:
         weight = self.weight[self._kept]
         if self.added_weight is None:
             return weight
-        return torch.cat([weight, self.added_weight])
+        return torch.cat([weight, self.added_weight[self.added_weight > 0]])
 
     @cached_property
     def _kept(self) -> Tensor:
@@ -337,13 +360,16 @@ class Features:
         """Where the values lie."""
         return self.values.device
 
-    def masked(self, nodes: Tensor, rate: float) -> Features:
-        """Mask each feature of some nodes with probability `rate`.
+    def masked(self, row_keep: Tensor) -> Features:
+        """Mask the features of each row with a probability of its own.
 
         The draw is made together with the dropout that follows, in `drop`.
+
+        Parameters
+        ----------
+        row_keep : Tensor of float32, shape (n_nodes,)
+            Probability that a feature of the row is kept.
         """
-        row_keep = torch.ones(self.shape[0], device=self.device)
-        row_keep[nodes] = 1 - rate
         return Features(self.values, self.shape, self.pattern, row_keep)
 
     def drop(self, rate: float, generator: torch.Generator | None) -> Features:

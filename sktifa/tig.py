@@ -7,7 +7,7 @@ and a class are (Appendix A1), and summed up in one number a node, its gain (Eq.
 from __future__ import annotations
 
 import numbers
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ __all__ = [
     "label_distribution",
 ]
 
-Matrix = NDArray[Any] | sparse.csr_array
+Matrix: TypeAlias = NDArray[Any] | sparse.csr_array
 Aggregate = Literal["sum", "mean"]
 
 # Feature rows cast to float64 at a time.
@@ -545,8 +545,8 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         if graph.fingerprint != self._fingerprint:
             raise GraphError(
                 f"transform got {graph!r}, which is not the graph of fit: labels "
-                "propagate along the edges of one graph. Give that graph or a selection "
-                "of it, or fit anew."
+                "propagate along the edges of one graph. Give that graph or a "
+                "selection of it, or fit anew."
             )
         if self.as_graph:
             return self._appended(graph)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sktifa.contrast.loss import Divergence, contrastive_loss
-from sktifa.contrast.perturbation import GraphPerturber, Perturbation
+from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.sparse import Adjacency, Features
 
@@ -35,10 +35,29 @@ __all__ = [
     "SupervisedObjective",
     "TrainingLog",
     "Validation",
+    "View",
     "train",
 ]
 
 LEARNING_RATE_FLOOR = 1e-4
+
+
+@dataclass
+class View:
+    """A perturbed view of a batch (Algorithm 2), on its device.
+
+    Attributes
+    ----------
+    removed_arcs, added_edges, added_weight : Tensor
+        As :meth:`~sktifa.sparse.Adjacency.perturbed` takes them.
+    row_keep : Tensor of float32, shape (n_nodes,)
+        Probability that a feature of each node is kept.
+    """
+
+    removed_arcs: Tensor
+    added_edges: Tensor
+    added_weight: Tensor
+    row_keep: Tensor
 
 
 @dataclass
@@ -49,14 +68,14 @@ class Contrast:
     ----------
     weights : Tensor of float32, shape (n_nodes,)
         Loss weight of each node (Eq. 9).
-    next_view : callable
-        Returns the next perturbed view (Algorithm 2).
+    view : View
+        The perturbed view to train on.
     pairs : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None
         The pair operator; None where there is no pair loss.
     """
 
     weights: Tensor
-    next_view: Callable[[], Perturbation]
+    view: View
     pairs: Tensor | None = None
 
 
@@ -65,19 +84,61 @@ class PerturbedViews:
 
     Perturbations do not depend on the model, and their kernel holds no lock, so a
     thread draws one view ahead. The order of the draws is that of the calls: the
-    views are the same with or without the thread.
+    views are the same with or without the thread. All views are written to the same
+    tensors, filled up to the largest size a view can have.
+
+    Parameters
+    ----------
+    perturber : GraphPerturber
+        Draws the perturbations.
+    rng : numpy Generator
+        What it draws from.
+    graph : Adjacency
+        The graph on the training device.
+    feature_mask_rate : float
+        Share of a perturbed node's features that is masked (paper: m).
     """
 
-    def __init__(self, perturber: GraphPerturber, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        perturber: GraphPerturber,
+        rng: np.random.Generator,
+        graph: Adjacency,
+        feature_mask_rate: float,
+    ) -> None:
+        n_nodes, device = graph.n_nodes, graph.device
+        self._n_arcs = graph.col.shape[0] - n_nodes
+        self._mask_rate = feature_mask_rate
+        self._edge_weight = float(graph.mean_weight)
+        n_removed = min(2 * perturber.most_removed, self._n_arcs)
+        n_added = perturber.most_added
+        pin = device.type == "cuda"
+        self._host = View(
+            torch.empty(n_removed, dtype=torch.int64, pin_memory=pin),
+            torch.empty((2, n_added), dtype=torch.int64, pin_memory=pin),
+            torch.empty(n_added, pin_memory=pin),
+            torch.empty(n_nodes, pin_memory=pin),
+        )
+        self.view = View(*(t.to(device) for t in vars(self._host).values()))
         self._draw = lambda: perturber.draw(rng)
         self._worker = ThreadPoolExecutor(max_workers=1)
         self._ahead = self._worker.submit(self._draw)
 
-    def __call__(self) -> Perturbation:
-        """Return the next view."""
-        view = self._ahead.result()
+    def advance(self) -> None:
+        """Replace the view by the next one."""
+        drawn, host = self._ahead.result(), self._host
         self._ahead = self._worker.submit(self._draw)
-        return view
+        n_removed, n_added = len(drawn.removed_arcs), drawn.added_edges.shape[1]
+        host.removed_arcs.fill_(self._n_arcs)
+        host.removed_arcs[:n_removed] = torch.from_numpy(drawn.removed_arcs)
+        host.added_edges.zero_()
+        host.added_edges[:, :n_added] = torch.from_numpy(drawn.added_edges)
+        host.added_weight.zero_()
+        host.added_weight[:n_added] = self._edge_weight
+        host.row_keep.fill_(1)
+        host.row_keep[torch.from_numpy(drawn.nodes)] = 1 - self._mask_rate
+        for name, tensor in vars(host).items():
+            getattr(self.view, name).copy_(tensor, non_blocking=True)
 
     def close(self) -> None:
         """End the thread."""
@@ -143,12 +204,15 @@ class BatchSource(Protocol):
     ) -> Iterator[tuple[Batch, Tensor | None]]:
         """Yield the epoch's batches, each with its nodes' logits where known."""
 
+    def close(self) -> None:
+        """End what draws ahead."""
+
 
 class FullBatch:
-    """The one batch that is the whole graph."""
+    """The one batch that is the whole graph, perturbed anew each epoch."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
+    def __init__(self, batch: Batch, views: PerturbedViews | None = None) -> None:
+        self.batch, self.views = batch, views
 
     def evaluate(self, encoder: nn.Module) -> Tensor:
         """Return every node's logits in evaluation mode."""
@@ -158,7 +222,14 @@ class FullBatch:
         self, encoder: nn.Module, clean: Tensor | None
     ) -> Iterator[tuple[Batch, Tensor | None]]:
         """Yield the whole graph, once."""
+        if self.views is not None:
+            self.views.advance()
         yield self.batch, clean
+
+    def close(self) -> None:
+        """End what draws ahead."""
+        if self.views is not None:
+            self.views.close()
 
 
 def evaluate(encoder: nn.Module, batch: Batch) -> Tensor:
@@ -192,8 +263,6 @@ class ContrastiveObjective:
         Weight of the pair loss against self-consistency (paper: mu_2).
     divergence : str
         Direction of the Kullback-Leibler divergence.
-    feature_mask_rate : float
-        Share of a perturbed node's features that is masked (paper: m).
     temperature : float
         Divides the target's logits; below 1 it sharpens them.
     target : {"evaluation", "training"}
@@ -202,7 +271,6 @@ class ContrastiveObjective:
 
     pair_weight: float
     divergence: Divergence
-    feature_mask_rate: float
     temperature: float
     target: Literal["evaluation", "training"]
 
@@ -215,20 +283,17 @@ class ContrastiveObjective:
     ) -> Tensor:
         """Return the loss of one step."""
         contrast = batch.contrast
-        view = contrast.next_view()
+        view = contrast.view
         logits = encoder(batch.features, batch.graph, generator)
         if self.target == "training":
             clean = logits.detach()
         elif clean is None:
             clean = evaluate(encoder, batch)
             encoder.train()
-        device = logits.device
-        nodes = torch.from_numpy(view.nodes).to(device)
         perturbed = encoder(
-            batch.features.masked(nodes, self.feature_mask_rate),
+            batch.features.masked(view.row_keep),
             batch.graph.perturbed(
-                torch.from_numpy(view.removed_arcs).to(device),
-                torch.from_numpy(view.added_edges).to(device),
+                view.removed_arcs, view.added_edges, view.added_weight
             ),
             generator,
         )

@@ -91,6 +91,20 @@ def test_perturbed_adjacency_equals_one_built_from_the_perturbed_matrix(device):
     np.testing.assert_array_equal(rebuilt, changed)
 
 
+def test_padding_changes_nothing(device):
+    matrix = sparse.csr_array(random_graph(weighted=True))
+    graph = Adjacency.from_csr(matrix, device)
+    nothing = graph.perturbed(
+        torch.full((4,), matrix.nnz, device=device),
+        torch.zeros((2, 3), dtype=torch.int64, device=device),
+        torch.zeros(3, device=device),
+    )
+    h = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).to(device)
+    torch.testing.assert_close(nothing.normalized(h), graph.normalized(h))
+    torch.testing.assert_close(nothing.edge_index, graph.edge_index)
+    torch.testing.assert_close(nothing.edge_weight, graph.edge_weight)
+
+
 def test_the_unperturbed_graph_is_left_alone():
     graph = Adjacency.from_csr(sparse.csr_array(random_graph()), CPU)
     before = graph.weight.clone()
@@ -127,9 +141,10 @@ def test_dropout_and_masking_keep_the_stated_share(fill, device):
     rng = np.random.default_rng(0)
     dense = (rng.random((n, h)) < fill).astype(np.float32)
     features = Features.from_matrix(dense, device)
-    nodes = torch.arange(0, n, 2, device=device)
+    row_keep = torch.ones(n, device=device)
+    row_keep[::2] = 1 - masked
     generator = torch.Generator(device=device).manual_seed(0)
-    view = features.masked(nodes, masked).drop(rate, generator).dense().cpu().numpy()
+    view = features.masked(row_keep).drop(rate, generator).dense().cpu().numpy()
     np.testing.assert_allclose(np.unique(view), [0, 1 / (1 - rate)], rtol=1e-6)
     for rows, keep in [
         (slice(0, None, 2), (1 - rate) * (1 - masked)),
@@ -140,7 +155,7 @@ def test_dropout_and_masking_keep_the_stated_share(fill, device):
         # Five standard errors: a false alarm in 1.7 million runs.
         assert abs(share - keep) < 5 * np.sqrt(keep * (1 - keep) / stored)
     # Masking alone, as in evaluation of a view, does not rescale.
-    alone = features.masked(nodes, masked).drop(0.0, generator).dense().cpu().numpy()
+    alone = features.masked(row_keep).drop(0.0, generator).dense().cpu().numpy()
     assert set(np.unique(alone)) == {0, 1}
     np.testing.assert_array_equal(alone[1::2], dense[1::2])
 

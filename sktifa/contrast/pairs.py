@@ -6,6 +6,8 @@ them, and of each anchor's ranked list only the ranks that become pairs are kept
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numba import njit
@@ -15,7 +17,17 @@ from torch import Tensor
 
 from sktifa.exceptions import GraphError, ParameterError
 
-__all__ = ["pair_operator", "sample_pairs", "uniform_pairs"]
+__all__ = [
+    "LARGEST_SHARED",
+    "GraphDistances",
+    "graph_distances",
+    "pair_operator",
+    "sample_pairs",
+    "uniform_pairs",
+]
+
+# Most nodes of a graph whose n x n distances are worth keeping: 500 MB.
+LARGEST_SHARED = 10_000
 
 # Rounding errors that must not pass for differences once a row is scaled to [0, 1].
 _DIVERGENCE_NOISE = 1e-13
@@ -32,6 +44,64 @@ _BYTES_AN_ENTRY = 48
 _DENSE_FILL = 0.15
 
 
+@dataclass(frozen=True)
+class GraphDistances:
+    """What relative distances on a graph have in common, whatever the labels.
+
+    Parameters
+    ----------
+    hops : ndarray of uint8, shape (n_nodes, n_nodes)
+        Hops from the row's node to the column's.
+    negative_cosines : ndarray of float32, shape (n_nodes, n_nodes)
+        ``-cos(X_i, X_j)``.
+    """
+
+    hops: np.ndarray
+    negative_cosines: np.ndarray
+
+
+def graph_distances(
+    graph_features: np.ndarray | csr_array,
+    adjacency: csr_array,
+    *,
+    max_hops: int = 4,
+    device: str | torch.device = "cpu",
+) -> GraphDistances:
+    """Work out hops and feature similarities of all pairs of nodes, 5 n^2 bytes.
+
+    For graphs small enough, a search takes them for all its fits.
+
+    Parameters
+    ----------
+    graph_features, adjacency, max_hops, device
+        As for :func:`sample_pairs`.
+
+    Returns
+    -------
+    GraphDistances
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> path = csr_array(np.diag(np.ones(2), 1) + np.diag(np.ones(2), -1))
+    >>> graph_distances(np.eye(3, dtype=np.float32), path).hops
+    array([[0, 1, 2],
+           [1, 0, 1],
+           [2, 1, 0]], dtype=uint8)
+    """
+    n_nodes = adjacency.shape[0]
+    device = torch.device(device)
+    if device.type not in _BUDGET:
+        device = torch.device("cpu")
+    indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
+    unit = _unit_rows(graph_features, device)
+    return GraphDistances(
+        _hops(indptr, indices, 0, n_nodes, max_hops),
+        _negative_cosines(unit, slice(0, n_nodes)).cpu().numpy(),
+    )
+
+
 def sample_pairs(
     graph_features: np.ndarray | csr_array,
     adjacency: csr_array,
@@ -44,6 +114,7 @@ def sample_pairs(
     negative_ranks: tuple[int, int] = (50, 150),
     block_size: int | None = None,
     device: str | torch.device = "cpu",
+    distances: GraphDistances | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Choose every node's positive and negative set by relative distance.
 
@@ -86,6 +157,9 @@ def sample_pairs(
     device : str or torch.device, default="cpu"
         Where the distances are computed. A device other than the CPU or CUDA, which
         would lack the operations, leaves the work to the CPU.
+    distances : GraphDistances or None, default=None
+        Hops (up to `max_hops`) and similarities of the same graph, worked out before;
+        None works them out here, without ever holding n x n of them.
 
     Returns
     -------
@@ -154,7 +228,9 @@ def sample_pairs(
     # What is constant in a row, like the entropy of p_i, is lost in the scaling.
     probability = torch.tensor(p, device=device)
     surprise = -probability.clamp(min=_SMALLEST_PROBABILITY).log().T
-    unit = _unit_rows(graph_features, device) if feature_weight else None
+    unit = None
+    if feature_weight and distances is None:
+        unit = _unit_rows(graph_features, device)
     # Writable copies: one compiled kernel fits all arrays.
     indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
     rank = _rank_numba if device.type == "cpu" else _rank_torch
@@ -163,10 +239,16 @@ def sample_pairs(
         block = slice(first, min(first + block_size, n_nodes))
         terms = [(1.0, probability[block] @ surprise, _DIVERGENCE_NOISE)]
         if hop_weight:
-            hops = _hops(indptr, indices, block.start, block.stop, max_hops)
-            terms.append((hop_weight, torch.from_numpy(hops).to(device), 0.0))
-        if unit is not None:
-            cosines = _negative_cosines(unit, block)
+            if distances is None:
+                hops = _hops(indptr, indices, block.start, block.stop, max_hops)
+            else:
+                hops = distances.hops[block]
+            terms.append((hop_weight, _on_device(hops, device), 0.0))
+        if feature_weight:
+            if distances is None:
+                cosines = _negative_cosines(unit, block)
+            else:
+                cosines = _on_device(distances.negative_cosines[block], device)
             terms.append((feature_weight, cosines, _COSINE_NOISE))
         ranked = rank(terms, first, n_ranks)
         positives[block, :n_ranks] = ranked[:, :n_positives]
@@ -363,6 +445,11 @@ def _smallest(total, first, n_ranks):
         for rank in range(n_ranks):
             ranked[row, rank] = keys[rank] % n_nodes
     return ranked
+
+
+def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    # On the CPU nobody writes to it, but torch has no read-only tensors.
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 def _unit_rows(features: np.ndarray | csr_array, device: torch.device) -> Tensor:

@@ -167,6 +167,16 @@ class GraphPerturber:
         # With a decay of 1 the surroundings need no visit.
         self._decay_hops = 0 if decay == 1 else int(decay_hops)
 
+    @property
+    def most_removed(self) -> int:
+        """Undirected edges that one draw can remove at most."""
+        return min(self._max_nodes * self._edges_removed, len(self._indices) // 2)
+
+    @property
+    def most_added(self) -> int:
+        """Edges that one draw can add at most."""
+        return self._max_nodes * min(self._edges_added, max(len(self._rates) - 1, 0))
+
     def draw(self, rng: np.random.Generator) -> Perturbation:
         """Draw one perturbed view; equal states of `rng` give equal views.
 

@@ -46,7 +46,9 @@ def tie_averaged_ranks(gain: ArrayLike) -> NDArray[np.float64]:
     if np.isnan(gain).any():
         at = int(np.isnan(gain).argmax())
         raise ParameterError(f"gain[{at}] is NaN: a rank needs a number.")
-    return rankdata(gain, method="average") - 1.0
+    # In float32: nodes whose gains are equal but for rounding are ties too, so that
+    # the order of a sum, which differs between devices, orders no node.
+    return rankdata(gain.astype(np.float32), method="average") - 1.0
 
 
 def loss_weights(
@@ -54,8 +56,8 @@ def loss_weights(
 ) -> NDArray[np.float64]:
     """Weigh each node's contrastive loss by its rank in information gain (Eq. 10).
 
-    ``w_i = w_min + (w_max - w_min) / 2 * (1 + cos(pi * rank_i / n))``: from `weight_max`
-    where least annotated information arrives down to `weight_min`.
+    ``w_i = w_min + (w_max - w_min) / 2 * (1 + cos(pi * rank_i / n))``: `weight_max`
+    where least annotated information arrives, down to `weight_min`.
 
     Parameters
     ----------

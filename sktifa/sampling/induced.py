@@ -13,8 +13,9 @@ thread, in any order.
 from __future__ import annotations
 
 import threading
+import warnings
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,7 +24,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-__all__ = ["CPUWalker", "Subgraph", "TorchWalker", "make_walker"]
+__all__ = [
+    "CPUWalker",
+    "Subgraph",
+    "TorchWalker",
+    "arc_distances",
+    "csr_pattern",
+    "make_walker",
+    "step_probabilities",
+    "step_thresholds",
+]
+
+# A NumPy array where the CPU walks, a tensor elsewhere.
+Array: TypeAlias = Any
+Pattern: TypeAlias = tuple[Array, Array]
 
 # One as a fixed-point probability. Draws are below it, so that a row's last
 # threshold always ends the search.
@@ -72,32 +86,42 @@ class Subgraph:
                 tensor.record_stream(stream)
 
 
-def make_walker(
-    matrix: sparse.csr_array, device: torch.device, thresholds: Tensor | None = None
-) -> CPUWalker | TorchWalker:
-    """Make the walker for a device.
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Copy an array that may be read-only to a device that is not the CPU."""
+    with warnings.catch_warnings():
+        # Nothing is written to what is only copied from.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return torch.from_numpy(np.asarray(array)).to(device)
+
+
+def csr_pattern(matrix: sparse.csr_array, device: torch.device) -> Pattern:
+    """Lay a graph's CSR pattern where its walks are to be.
 
     Parameters
     ----------
     matrix : csr_array of shape (n_nodes, n_nodes)
-        Symmetric pattern; the values are not read.
+        Symmetric; the values are not read.
     device : torch.device
-        Where to walk. Other devices than CUDA leave the walks to the CPU.
-    thresholds : Tensor of int32, shape (n_arcs,), default=None
-        From `step_thresholds`; None for uniform steps.
+        Other devices than CUDA leave the walks to the CPU.
 
     Returns
     -------
-    CPUWalker or TorchWalker
+    crow, col : tuple of Tensor, or of ndarray
+        Tensors on a CUDA device; otherwise the matrix's own arrays.
     """
     if device.type == "cuda":
-        crow, col = (_copied(part, device) for part in (matrix.indptr, matrix.indices))
+        return to_device(matrix.indptr, device), to_device(matrix.indices, device)
+    return np.asarray(matrix.indptr), np.asarray(matrix.indices)
+
+
+def make_walker(
+    pattern: Pattern, thresholds: Array | None = None
+) -> CPUWalker | TorchWalker:
+    """Make the walker for a pattern and its `step_thresholds` (None: uniform)."""
+    crow, col = pattern
+    if isinstance(crow, Tensor):
         return TorchWalker(crow, col, thresholds)
-    return CPUWalker(
-        np.asarray(matrix.indptr),
-        np.asarray(matrix.indices),
-        None if thresholds is None else thresholds.cpu().numpy(),
-    )
+    return CPUWalker(crow, col, thresholds)
 
 
 class CPUWalker:
@@ -264,48 +288,43 @@ class TorchWalker:
         )
 
 
-def arc_distances(
-    matrix: sparse.csr_array, distribution: NDArray[np.floating], device: torch.device
-) -> Tensor:
+def arc_distances(pattern: Pattern, distribution: Array) -> Array:
     """Compute Eq. 12 on the arcs: D^g(i, j) = KL(p_i ‖ p_j), scaled to [0, 1].
 
     Parameters
     ----------
-    matrix : csr_array of shape (n_nodes, n_nodes)
-        The graph's adjacency; only the pattern is read.
-    distribution : ndarray of shape (n_nodes, n_classes)
+    pattern : tuple of crow and col
+        From `csr_pattern`.
+    distribution : ndarray or Tensor of shape (n_nodes, n_classes)
         Label distribution of each node, rows sum to 1.
-    device : torch.device
-        Where to compute.
 
     Returns
     -------
-    Tensor of float32, shape (n_arcs,)
-        On the device. All 0 where all arcs are equally far.
+    ndarray or Tensor of float32, shape (n_arcs,)
+        Like the pattern. All 0 where all arcs are equally far.
     """
-    p = np.asarray(distribution, dtype=np.float32)
+    crow, col = pattern
     tiny = float(np.finfo(np.float32).tiny)
-    if device.type == "cuda":
-        crow, col = (_copied(part, device) for part in (matrix.indptr, matrix.indices))
-        distance = _kl_on_arcs_torch(crow, col, _copied(p, device), tiny)
+    if isinstance(crow, Tensor):
+        p: Array = torch.as_tensor(distribution).to(crow.device, torch.float32)
+        distance = _kl_on_arcs_torch(crow, col, p, tiny)
     else:
-        distance = torch.from_numpy(
-            _kl_on_arcs(
-                np.asarray(matrix.indptr),
-                np.asarray(matrix.indices),
-                p,
-                np.log(np.maximum(p, np.float32(tiny))),
-            )
-        )
-    if not len(distance):
-        return distance
-    low, high = torch.aminmax(distance)
-    return distance.sub_(low).div_((high - low).clamp_min(tiny))
+        p = np.ascontiguousarray(distribution, dtype=np.float32)
+        distance = _kl_on_arcs(crow, col, p, np.log(np.maximum(p, np.float32(tiny))))
+    if len(distance):
+        low, high = distance.min(), distance.max()
+        distance -= low
+        distance /= max(float(high - low), tiny)
+    return distance
 
 
 def step_thresholds(
-    matrix: sparse.csr_array, distance: Tensor, sharpness: float, epsilon: float
-) -> Tensor:
+    pattern: Pattern,
+    distance: Array,
+    sharpness: float,
+    epsilon: float,
+    weights: NDArray[np.float32] | None = None,
+) -> Array:
     """Turn arc distances into the cumulative step probabilities of each row.
 
     ``P(i, j) ∝ exp(t · A(i, j) / (D(i, j) + ε))`` over the neighbours j of i
@@ -313,30 +332,30 @@ def step_thresholds(
 
     Parameters
     ----------
-    matrix : csr_array of shape (n_nodes, n_nodes)
-        The graph's adjacency.
-    distance : Tensor of float32, shape (n_arcs,)
+    pattern : tuple of crow and col
+        From `csr_pattern`.
+    distance : ndarray or Tensor of float32, shape (n_arcs,)
         From `arc_distances`.
     sharpness, epsilon : float
         t and ε.
+    weights : ndarray of float32, shape (n_arcs,), default=None
+        A; None where all are equal.
 
     Returns
     -------
-    Tensor of int32, shape (n_arcs,)
-        Fixed-point, on the device of `distance`; a row ends with 2^31 − 1.
+    ndarray or Tensor of int32, shape (n_arcs,)
+        Fixed-point; a row ends with 2^31 − 1.
     """
-    data = np.asarray(matrix.data)
-    top = data.max(initial=0.0)
-    uniform = bool((data == top).all())
-    if distance.device.type == "cuda":
-        score = sharpness / (distance + epsilon)
-        if not uniform:
-            score *= _copied(data / top, distance.device)
-        return _thresholds_torch(_copied(matrix.indptr, distance.device), score)
-    scores = sharpness / (distance.numpy() + np.float32(epsilon))
-    if not uniform:
-        scores *= data / top
-    return torch.from_numpy(_thresholds(np.asarray(matrix.indptr), scores))
+    crow, _ = pattern
+    score = sharpness / (distance + epsilon)
+    if weights is not None and len(weights):
+        relative = weights / weights.max()
+        if isinstance(score, Tensor):
+            relative = to_device(relative, score.device)
+        score *= relative
+    if isinstance(score, Tensor):
+        return _thresholds_torch(crow, score)
+    return _thresholds(crow, score)
 
 
 def step_probabilities(
@@ -481,11 +500,6 @@ def _thresholds(crow, score):
 
 
 # ---------------------------------------------------------------- torch kernels
-
-
-def _copied(array: NDArray[Any], device: torch.device) -> Tensor:
-    # Copied: the graph's own array is read-only.
-    return torch.from_numpy(np.array(array)).to(device)
 
 
 def _arc_rows(crow: Tensor, col: Tensor) -> Tensor:

@@ -22,8 +22,11 @@ from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.induced import (
+    Array,
+    Pattern,
     Subgraph,
     arc_distances,
+    csr_pattern,
     make_walker,
     step_probabilities,
     step_thresholds,
@@ -245,8 +248,9 @@ class SAINTTIFASampler(BaseEstimator):
         self._entropy = int(check_random_state(self.random_state).randint(2**31))
         self._n_samples = self._n_epochs = 0
         device = resolve_device(self.device)
+        pattern = csr_pattern(graph.adjacency, device)
         self._walker = make_walker(
-            graph.adjacency, device, self._thresholds(information, device)
+            pattern, self._thresholds(pattern, information, device)
         )
         self._loss_norm: torch.Tensor | None = None
         self._aggregation_norm: torch.Tensor | None = None
@@ -255,8 +259,11 @@ class SAINTTIFASampler(BaseEstimator):
         return self
 
     def _thresholds(
-        self, information: NDArray[np.floating] | None, device: torch.device
-    ) -> torch.Tensor | None:
+        self,
+        pattern: Pattern,
+        information: NDArray[np.floating] | None,
+        device: torch.device,
+    ) -> Array | None:
         if self.sharpness == 0:
             return None
         if information is None:
@@ -273,12 +280,15 @@ class SAINTTIFASampler(BaseEstimator):
                 device=device,
             )
         distance = arc_distances(
-            self.graph_.adjacency,
-            label_distribution(information, self.label_distribution),
-            device,
+            pattern, label_distribution(information, self.label_distribution)
         )
+        weights = self.graph_.adjacency.data
         return step_thresholds(
-            self.graph_.adjacency, distance, self.sharpness, self.epsilon
+            pattern,
+            distance,
+            self.sharpness,
+            self.epsilon,
+            None if (weights == weights[:1]).all() else weights,
         )
 
     def _estimate_normalization(self) -> None:

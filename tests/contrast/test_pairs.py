@@ -5,6 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from sktifa.contrast import pairs
 from sktifa.contrast.pairs import pair_operator, sample_pairs, uniform_pairs
 from sktifa.exceptions import GraphError, ParameterError
 
@@ -175,6 +176,16 @@ def test_inputs_are_untouched_and_may_be_read_only():
         sample_pairs(sparse, A, p)
 
 
+def test_ranking_for_cuda_against_full_sort(monkeypatch):
+    """The torch operations that rank on CUDA, run here on the CPU."""
+    monkeypatch.setattr(pairs, "_rank_numba", pairs._rank_torch)
+    X, A, p = _random_graph(130)
+    positives, negatives = sample_pairs(X, A, p, negative_ranks=(50, 90), block_size=50)
+    D = _distances(X, A.toarray(), p)
+    _assert_ranks(D, positives, 0)
+    _assert_ranks(D, negatives, 50)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("sparse", [False, True])
 def test_cuda_ranks_like_the_cpu(sparse):
@@ -239,8 +250,8 @@ def test_pair_operator_averages_over_the_sets(negative_weight):
     positives[0], negatives[1] = -1, -1
     expected = np.zeros((n, n))
     for i in range(n):
-        for pairs, weight in ((positives[i], 1.0), (negatives[i], -negative_weight)):
-            chosen = pairs[pairs >= 0]
+        for nodes, weight in ((positives[i], 1.0), (negatives[i], -negative_weight)):
+            chosen = nodes[nodes >= 0]
             for j in chosen:
                 expected[i, j] += weight / len(chosen)
     operator = pair_operator(positives, negatives, negative_weight)

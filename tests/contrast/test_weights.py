@@ -9,9 +9,7 @@ from sktifa.exceptions import ParameterError
 
 def _counted_ranks(gain):
     """Count what is smaller, and half of the others that are equal."""
-    return [
-        np.sum(gain < value) + (np.sum(gain == value) - 1) / 2 for value in gain
-    ]
+    return [np.sum(gain < value) + (np.sum(gain == value) - 1) / 2 for value in gain]
 
 
 def test_ranks_count_what_is_smaller():

@@ -22,8 +22,8 @@ from sktifa.sampling.induced import (
     CPUWalker,
     TorchWalker,
     _kl_on_arcs_torch,
-    _thresholds_torch,
     arc_distances,
+    csr_pattern,
     make_walker,
     step_probabilities,
     step_thresholds,
@@ -143,30 +143,31 @@ def test_sharper_is_nearer_to_like_neighbours():
     assert (np.diff(stds) > 0).all()
 
 
-def test_torch_statistics_equal_the_cpu_kernels():
-    graph = random_graph(200, 900, weighted=True)
-    p = np.random.default_rng(0).dirichlet(np.full(5, 0.2), 200).astype(np.float32)
-    a = graph.adjacency
-    crow, col = torch.tensor(a.indptr), torch.tensor(a.indices)
-    distance = arc_distances(a, p, CPU)
-    theirs = _kl_on_arcs_torch(crow, col, torch.tensor(p), 1e-38, block=100)
-    theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min())
-    torch.testing.assert_close(distance, theirs, atol=1e-5, rtol=1e-4)
-    thresholds = step_thresholds(a, distance, 1.0, 0.25)
-    score = 1 / (distance + 0.25) * torch.tensor(a.data / a.data.max())
+@pytest.mark.parametrize("weighted", [False, True])
+def test_torch_statistics_equal_the_cpu_kernels(weighted):
+    a = random_graph(200, 900, weighted=weighted).adjacency
+    p = np.random.default_rng(0).dirichlet(np.full(5, 0.2), 200)
+    ours = a.indptr, a.indices
+    theirs = torch.tensor(a.indptr), torch.tensor(a.indices)
+    distance, same = arc_distances(ours, p), arc_distances(theirs, p)
+    np.testing.assert_allclose(distance, same, atol=1e-5)
+    in_blocks = _kl_on_arcs_torch(*theirs, torch.tensor(p), 1e-38, block=100)
+    whole = _kl_on_arcs_torch(*theirs, torch.tensor(p), 1e-38)
+    torch.testing.assert_close(in_blocks, whole)
+    weights = a.data if weighted else None
+    thresholds = step_thresholds(ours, distance, 1.0, 0.25, weights)
+    same = step_thresholds(theirs, torch.tensor(distance), 1.0, 0.25, weights)
     # Both round to 31 bits what they sum up in another order.
-    assert (thresholds - _thresholds_torch(crow, score)).abs().max() <= 4
+    assert np.abs(thresholds - same.numpy()).max() <= 4
 
 
 def test_equal_distributions_give_a_uniform_walk():
-    graph = random_graph(50, 100)
-    distance = arc_distances(graph.adjacency, np.full((50, 4), 0.25), CPU)
+    a = random_graph(50, 100).adjacency
+    pattern = csr_pattern(a, CPU)
+    distance = arc_distances(pattern, np.full((50, 4), 0.25))
     assert (distance == 0).all()
-    p = step_probabilities(
-        graph.adjacency.indptr,
-        step_thresholds(graph.adjacency, distance, 2.0, 0.25).numpy(),
-    )
-    degree = np.diff(graph.adjacency.indptr)
+    p = step_probabilities(a.indptr, step_thresholds(pattern, distance, 2.0, 0.25))
+    degree = np.diff(a.indptr)
     np.testing.assert_allclose(p, np.repeat(1 / degree[degree > 0], degree[degree > 0]))
 
 
@@ -261,7 +262,7 @@ def test_induced_subgraph_is_scipys(kind, size):
     a = sparse.csr_array((np.arange(a.nnz), a.indices, a.indptr), shape=a.shape)
     rng = np.random.default_rng(size)
     nodes = rng.choice(400, size, replace=False)
-    walker = KINDS[kind](make_walker(a, CPU))
+    walker = KINDS[kind](make_walker(csr_pattern(a, CPU)))
     twice = np.concatenate([nodes, nodes[: size // 2]])
     for _ in range(2):  # a second time, over what the first left behind
         given = torch.tensor(twice) if kind == "torch" else twice

@@ -1,0 +1,315 @@
+"""Contrast inside a sampled subgraph, drawn anew each step where the subgraph lies.
+
+On the whole graph the pair operator is made once and the perturbation is drawn by an
+exact race on the CPU. A subgraph lives for one step, so both must keep pace with a GPU:
+the race runs in rounds, and only some anchors have pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from sktifa.contrast.perturbation import GraphPerturber, Perturbation
+
+__all__ = ["PairSettings", "PerturbationSettings", "anchor_pairs", "perturb"]
+
+# Rounds of a race on a GPU, and tries for an edge that is not there yet.
+_ROUNDS = 16
+_TRIES = 4
+# Distances ranked a step: with 70,000 nodes, pairs of 60 anchors.
+_DISTANCES = 1 << 22
+_STEPS = 2**20
+_NOISE = 1e-6
+_SMALLEST_PROBABILITY = 1e-12
+
+
+@dataclass(frozen=True)
+class PerturbationSettings:
+    """How a subgraph is perturbed; the parameters of `GraphPerturber`."""
+
+    sharpness: float = 1.0
+    perturbed_nodes: float = 0.4
+    perturbation_rate: float | None = None
+    edges_added: int = 1
+    edges_removed: int = 2
+    decay: float = 0.5
+    decay_hops: int = 1
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How pairs are chosen; the parameters of `sample_pairs` and `pair_operator`.
+
+    With ``kind="uniform"`` there are no positives, and negatives are drawn uniformly.
+    """
+
+    kind: Literal["tifa", "uniform"] = "tifa"
+    negative_weight: float = 0.5
+    hop_weight: float = 0.5
+    feature_weight: float = 0.75
+    n_positives: int = 5
+    negative_ranks: tuple[int, int] = (50, 150)
+    max_hops: int = 4
+
+
+def perturb(
+    crow: Tensor,
+    col: Tensor,
+    weights: Tensor,
+    settings: PerturbationSettings,
+    generator: torch.Generator,
+) -> Perturbation:
+    """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
+
+    On the CPU, and where a `perturbation_rate` or more than one hop of decay asks for
+    it, the exact race of :class:`~sktifa.contrast.perturbation.GraphPerturber`. On a
+    GPU 16 rounds of it: the nodes of a round don't slow each other down, those
+    of the next ones are slowed by all of them; and a drawn node removes edges of the
+    original graph, so that an edge chosen from both ends goes once.
+
+    Parameters
+    ----------
+    crow, col : Tensor of int32
+        CSR pattern of a symmetric graph, columns ascending.
+    weights : Tensor of shape (n_nodes,)
+        Loss weights (paper: w).
+    settings : PerturbationSettings
+        Of the perturbation.
+    generator : torch.Generator
+        On the device of the graph; advances.
+
+    Returns
+    -------
+    Perturbation
+        Of tensors.
+    """
+    rounds = settings.perturbation_rate is None and settings.decay_hops <= 1
+    if col.is_cuda and rounds:
+        return _perturb_in_rounds(crow, col, weights, settings, generator)
+    seed = torch.randint(2**31, (), generator=generator, device=crow.device)
+    n = len(crow) - 1
+    pattern = sparse.csr_array(
+        (np.ones(len(col), np.float32), col.cpu().numpy(), crow.cpu().numpy()),
+        shape=(n, n),
+    )
+    perturber = GraphPerturber(pattern, weights.cpu().numpy(), **vars(settings))
+    view = perturber.draw(np.random.default_rng(int(seed)))
+    return Perturbation(
+        *(
+            torch.from_numpy(part).to(crow.device)
+            for part in (view.nodes, view.removed_arcs, view.added_edges)
+        )
+    )
+
+
+def _perturb_in_rounds(
+    crow: Tensor,
+    col: Tensor,
+    weights: Tensor,
+    settings: PerturbationSettings,
+    generator: torch.Generator,
+) -> Perturbation:
+    n, device = len(crow) - 1, crow.device
+    counts = (crow[1:] - crow[:-1]).long()
+    row = torch.repeat_interleave(counts, output_size=len(col))
+    column = col.long()
+
+    exponent = settings.sharpness * weights
+    clocks = torch.empty(n, dtype=torch.float64, device=device)
+    clocks.exponential_(generator=generator).div_((exponent - exponent.max()).exp())
+    drawn = torch.zeros(n, dtype=torch.bool, device=device)
+    count = round(settings.perturbed_nodes * n)
+    slows = settings.decay < 1 and settings.decay_hops == 1
+    ends = np.linspace(0, count, (min(_ROUNDS, count) if slows else 1) + 1).astype(int)
+    order = []
+    for size in np.diff(ends).tolist():
+        rings = clocks.masked_fill(drawn, torch.inf).topk(size, largest=False)
+        order.append(rings.indices)
+        drawn[rings.indices] = True
+        if slows and size:
+            now = rings.values[-1]
+            fresh = torch.zeros(n, dtype=clocks.dtype, device=device)
+            fresh[rings.indices] = 1
+            hits = torch.zeros_like(fresh).index_add_(0, row, fresh[column])
+            clocks = now + (clocks - now) / settings.decay**hits
+    nodes = torch.cat(order)
+
+    # Arcs in a random order within each row: the first ones of a drawn row go.
+    shuffled = torch.argsort(
+        row + torch.rand(len(row), dtype=torch.float64, device=device,
+                         generator=generator)
+    )
+    place = torch.arange(len(row), device=device) - crow[:-1].long()[row]
+    chosen = shuffled[(place < settings.edges_removed) & drawn[row]]
+    removed = torch.zeros(len(row), dtype=torch.bool, device=device)
+    reverse = torch.argsort(col, stable=True)
+    removed[chosen] = True
+    removed[reverse[chosen]] = True
+
+    source = nodes.repeat_interleave(settings.edges_added)
+    shape = (_TRIES, len(source))
+    other = torch.randint(max(n, 1), shape, device=device, generator=generator)
+    arc = row * n + column
+    wanted = source * n + other
+    found = torch.searchsorted(arc, wanted).clamp_(max=max(len(arc) - 1, 0))
+    taken = arc[found] == wanted if len(arc) else torch.zeros_like(wanted, dtype=bool)
+    free = (other != source) & ~taken
+    first = free.int().argmax(0, keepdim=True)
+    there = free.gather(0, first)[0]
+    source, other = source[there], other.gather(0, first)[0][there]
+    edge = torch.minimum(source, other) * n + torch.maximum(source, other)
+    # Drawn from both ends, or twice from one: once is enough.
+    edge, position = torch.unique(edge, return_inverse=True)
+    kept = torch.zeros_like(edge).scatter_(
+        0, position, torch.arange(len(position), device=device)
+    )
+    return Perturbation(
+        nodes,
+        removed.nonzero().view(-1),
+        torch.stack([source[kept], other[kept]]),
+    )
+
+
+def anchor_pairs(
+    crow: Tensor,
+    col: Tensor,
+    features: Tensor,
+    distribution: Tensor | None,
+    settings: PairSettings,
+    generator: torch.Generator,
+    n_anchors: int | None = None,
+) -> Tensor:
+    """Choose the pairs of some anchors inside a subgraph (Eq. 12-14).
+
+    Ranking all nodes for all anchors is quadratic. Random anchors are ranked
+    against all nodes of the subgraph, as many as make four million distances, and their
+    pairs weigh n / n_anchors: the pair loss is right on average. A subgraph of up to
+    2,000 nodes has all of its pairs.
+
+    Parameters
+    ----------
+    crow, col : Tensor of int32
+        CSR pattern of a symmetric graph.
+    features : Tensor of float32, shape (n_nodes, n_features), dense or sparse CSR
+        Node features.
+    distribution : Tensor of shape (n_nodes, n_classes) or None
+        Label distribution of every node; None for uniform pairs.
+    settings : PairSettings
+        What makes a pair.
+    generator : torch.Generator
+        On the device of the graph; advances.
+    n_anchors : int, default=None
+        None takes as many as are cheap.
+
+    Returns
+    -------
+    Tensor, sparse CSR of float32, shape (n_nodes, n_nodes)
+        ``M_P - mu_1 M_N``, with empty rows where a node is no anchor.
+    """
+    n, device = len(crow) - 1, crow.device
+    size = min(n, max(1, _DISTANCES // max(n, 1)) if n_anchors is None else n_anchors)
+    anchors = torch.randperm(n, generator=generator, device=device)[:size].sort().values
+    begin, end = settings.negative_ranks
+    if settings.kind == "uniform":
+        count = end - begin if n > 1 else 0
+        negatives = torch.randint(
+            max(n - 1, 1), (size, count), generator=generator, device=device
+        )
+        negatives += negatives >= anchors[:, None]
+        positives = negatives[:, :0]
+    else:
+        ranked = _ranked(crow, col, features, distribution, settings, anchors)
+        positives = ranked[:, : settings.n_positives]
+        negatives = ranked[:, begin:end]
+    pairs = torch.cat([positives, negatives], dim=1)
+    n_positives, n_negatives = positives.shape[1], negatives.shape[1]
+    values = torch.empty(pairs.shape, device=device)
+    scale = n / max(size, 1)
+    values[:, :n_positives] = scale / max(n_positives, 1)
+    values[:, n_positives:] = -scale * settings.negative_weight / max(n_negatives, 1)
+    starts = torch.zeros(n + 1, dtype=torch.int32, device=device)
+    starts[anchors + 1] = pairs.shape[1]
+    return torch.sparse_csr_tensor(
+        starts.cumsum(0, dtype=torch.int32),
+        pairs.reshape(-1).int(),
+        values.reshape(-1),
+        (n, n),
+        check_invariants=False,
+    )
+
+
+def _ranked(
+    crow: Tensor,
+    col: Tensor,
+    features: Tensor,
+    distribution: Tensor | None,
+    settings: PairSettings,
+    anchors: Tensor,
+) -> Tensor:
+    """Rank all nodes by relative distance from each anchor, the nearest first."""
+    n, device = len(crow) - 1, crow.device
+    row = torch.arange(len(anchors), device=device)
+    total = torch.zeros(len(anchors), n, device=device)
+
+    def add(weight: float, distance: Tensor, noise: float = _NOISE) -> None:
+        distance[row, anchors] = distance[row, (anchors + 1) % n]
+        low, high = distance.aminmax(dim=1, keepdim=True)
+        width = high - low
+        factor = torch.where(width > noise, weight * _STEPS / width, 0.0)
+        total.addcmul_(distance.sub_(low).float(), factor.float())
+
+    if distribution is not None:
+        p = distribution.double()
+        # What is constant in a row, the entropy of p_i, is lost in the scaling.
+        add(1.0, p[anchors] @ -p.clamp_min(_SMALLEST_PROBABILITY).log().T, 1e-13)
+    if settings.hop_weight:
+        add(settings.hop_weight, _hops(crow, col, anchors, settings.max_hops), 0.0)
+    if settings.feature_weight:
+        add(settings.feature_weight, _negative_cosines(features, anchors))
+    begin, end = settings.negative_ranks
+    n_ranks = min(max(settings.n_positives, end), n - 1)
+    key = total.round_().long() * n + torch.arange(n, device=device)
+    key[row, anchors] = torch.iinfo(torch.int64).max
+    return key.topk(n_ranks, largest=False, sorted=True).values % max(n, 1)
+
+
+def _hops(crow: Tensor, col: Tensor, anchors: Tensor, max_hops: int) -> Tensor:
+    """Count hops from each anchor by products: one column an anchor."""
+    n, device = len(crow) - 1, crow.device
+    pattern = torch.sparse_csr_tensor(
+        crow, col, torch.ones(len(col), device=device), (n, n), check_invariants=False
+    )
+    reached = torch.zeros(n, len(anchors), device=device)
+    reached[anchors, torch.arange(len(anchors), device=device)] = 1
+    hops = torch.full_like(reached, max_hops + 1.0)
+    hops[reached > 0] = 0
+    for hop in range(1, max_hops + 1):
+        reached = (pattern @ reached > 0).float()
+        hops = torch.where((reached > 0) & (hops > hop), float(hop), hops)
+    return hops.T.contiguous()
+
+
+def _negative_cosines(features: Tensor, anchors: Tensor) -> Tensor:
+    if features.layout == torch.sparse_csr:
+        crow, values = features.crow_indices().long(), features.values()
+        counts = crow[1:] - crow[:-1]
+        row = torch.repeat_interleave(counts, output_size=len(values))
+        square = values.new_zeros(len(counts)).index_add_(0, row, values**2)
+        # Only the anchors' rows become dense.
+        chosen, start = counts[anchors], crow[anchors]
+        of_anchor = torch.repeat_interleave(chosen)
+        first = start - torch.cat([chosen.new_zeros(1), chosen.cumsum(0)[:-1]])
+        entry = first[of_anchor] + torch.arange(len(of_anchor), device=values.device)
+        rows = values.new_zeros(len(anchors), features.shape[1])
+        rows[of_anchor, features.col_indices()[entry].long()] = values[entry]
+    else:
+        square, rows = features.square().sum(1), features[anchors]
+    inverse = torch.where(square > 0, square.rsqrt(), 0.0)
+    rows = rows * inverse[anchors, None]
+    return -((features @ rows.T) * inverse[:, None]).T.contiguous()

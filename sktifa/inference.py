@@ -1,0 +1,355 @@
+"""Prediction layer by layer, in blocks of nodes: memory is bounded, the graph is not.
+
+All nodes pass one layer before any passes the next, so every arc is read once a layer.
+Where a whole layer fits the memory allowed, the block is the whole graph. Otherwise
+a block is some nodes with all of their arcs, and their neighbours as a halo without
+arcs of its own. What a convolution must know of the halo, its degree, comes from the
+whole graph:
+
+- GCN and GraphSAGE read the degrees of the `Adjacency`, which are set;
+- ChebConv and ARMAConv sum up arcs themselves. One more node, without features, lends
+  each node the arcs to and from itself that the block leaves out;
+- GAT, FeaStConv, GraphConv and the MLP ask for no degree;
+- HypergraphConv passes messages twice, so the halo has arcs and a halo as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from sktifa.batches import NodeFeatures, free_memory, record_stream
+from sktifa.encoders import Encoder
+from sktifa.sampling.prefetch import prefetch
+from sktifa.sparse import Adjacency, Features
+from sktifa.statistics import DeviceGraph, as_tensor
+
+__all__ = ["LayerwisePredictor"]
+
+# Bytes an arc: pattern, weight, the values of a normalisation, and work space.
+_BYTES_AN_ARC = 48
+# Arrays of a layer's width that live at once: input, product, sum, output.
+_ARRAYS = 4
+# Blocks alive at once: in use, ready, in work.
+_BLOCKS = 3
+# Convolutions that gather a message an arc.
+_PASSES_MESSAGES = ("GATConv", "ChebConv", "ARMAConv", "FeaStConv", "GraphConv",
+                    "HypergraphConv")
+_SUMS_DEGREES = ("ChebConv", "ARMAConv")
+
+
+class LayerwisePredictor:
+    """Runs an encoder on a whole graph within a memory budget.
+
+    Parameters
+    ----------
+    adjacency : csr_array, shape (n_nodes, n_nodes)
+        The graph; may be memory-mapped.
+    features : NodeFeatures
+        Its features.
+    memory : int or None, default=None
+        Bytes to use on the device; None takes half of what is free. The smallest block
+        is one node with its neighbours, whatever that takes.
+    device_graph : DeviceGraph, default=None
+        The graph's arrays on the device, where they lie there already.
+
+    Notes
+    -----
+    Modules that are not :class:`~sktifa.encoders.Encoder` have no layers to run one
+    by one: they see the whole graph at once, whatever `memory` says.
+    """
+
+    def __init__(
+        self,
+        adjacency: sparse.csr_array,
+        features: NodeFeatures,
+        memory: int | None = None,
+        device_graph: DeviceGraph | None = None,
+    ) -> None:
+        self.adjacency, self.features, self.memory = adjacency, features, memory
+        self._device_graph = device_graph
+        self._whole: Adjacency | None = None
+        self._whole_degree: NDArray[np.float32] | None = None
+
+    @torch.no_grad()
+    def logits(
+        self, encoder: nn.Module, nodes: NDArray[np.int64] | None = None
+    ) -> Tensor:
+        """Return class scores of some nodes (None: of all).
+
+        Returns
+        -------
+        Tensor of float32, shape (n, n_classes)
+            On the device where a layer fits there, else in host memory.
+        """
+        encoder.eval()
+        if not isinstance(encoder, Encoder):
+            return self._chosen(encoder(*self._everything()), nodes)
+        return self._run(encoder, encoder.n_layers, nodes)
+
+    @torch.no_grad()
+    def embed(
+        self, encoder: nn.Module, nodes: NDArray[np.int64] | None = None
+    ) -> Tensor:
+        """Return the last hidden layer of some nodes (None: of all), likewise."""
+        encoder.eval()
+        if not isinstance(encoder, Encoder):
+            return self._chosen(encoder.embed(*self._everything()), nodes)
+        return self._run(encoder, encoder.n_layers - 1, nodes)
+
+    # ------------------------------------------------------------ whole layers
+
+    @property
+    def _device(self) -> torch.device:
+        return self.features.device
+
+    def _everything(self) -> tuple[Features, Adjacency]:
+        if self._whole is None:
+            graph = self._device_graph
+            if graph is None or graph.crow.device != self._device:
+                self._whole = Adjacency.from_csr(self.adjacency, self._device)
+            else:
+                arcs = graph.weight
+                if arcs is None:
+                    arcs = torch.ones(len(graph.col), device=self._device)
+                self._whole = Adjacency.from_arcs(graph.crow, graph.col, arcs)
+        return self.features.rows(slice(0, self.features.shape[0])), self._whole
+
+    @staticmethod
+    def _chosen(values: Tensor, nodes: NDArray[np.int64] | None) -> Tensor:
+        if nodes is None:
+            return values
+        return values.index_select(0, torch.tensor(nodes, device=values.device))
+
+    def _run(
+        self, encoder: Encoder, n_layers: int, nodes: NDArray[np.int64] | None
+    ) -> Tensor:
+        budget = self.memory
+        if budget is None:
+            budget = int(free_memory(self._device) / 2)
+        n, n_arcs = self.adjacency.shape[0], self.adjacency.nnz
+        widths = [_width(encoder, index) for index in range(n_layers)]
+        whole = max(
+            _bytes(n, n_arcs, n_in, n_out, convolution)
+            for (n_in, n_out), convolution in zip(
+                widths, encoder.convolutions, strict=False
+            )
+        )
+        if whole <= budget:
+            h: Features | Tensor
+            h, graph = self._everything()
+            for index in range(n_layers):
+                h = encoder.layer(index, h, graph)
+            return self._chosen(h, nodes)
+        out: Tensor | None = None
+        for index in range(n_layers):
+            last = index == n_layers - 1
+            rows = np.arange(n) if nodes is None or not last else nodes
+            values = torch.empty(len(rows), widths[index][1])
+            done = 0
+            for block in self._blocks(encoder, index, widths[index], rows, out, budget):
+                part = encoder.layer(index, block.features, block.graph)
+                values[done : done + block.size] = part[: block.size].cpu()
+                done += block.size
+            out = values
+        assert out is not None
+        return out
+
+    # ------------------------------------------------------------------ blocks
+
+    def _blocks(
+        self,
+        encoder: Encoder,
+        index: int,
+        width: tuple[int, int],
+        rows: NDArray[np.int64],
+        hidden: Tensor | None,
+        budget: int,
+    ) -> Iterator[_Block]:
+        """Yield a layer's blocks, the next one made while the last is used."""
+        convolution = encoder.convolutions[index]
+        kind = _kind(convolution)
+        hops = 2 if kind == "HypergraphConv" else 1
+        indptr = np.asarray(self.adjacency.indptr)
+        arcs = np.diff(indptr).astype(np.float64)
+        reach = arcs
+        if hops == 2:
+            pattern = sparse.csr_array(
+                (
+                    np.ones(self.adjacency.nnz, dtype=np.float32),
+                    self.adjacency.indices,
+                    self.adjacency.indptr,
+                ),
+                shape=self.adjacency.shape,
+            )
+            reach = arcs + pattern @ arcs.astype(np.float32)
+        cost = _bytes(1 + reach[rows], reach[rows], *width, convolution)
+        ends = _cut(cost, budget / _BLOCKS)
+        local = np.full(len(arcs), -1, dtype=np.int32)
+
+        def make(bounds: tuple[int, int]) -> _Block:
+            return self._block(rows[slice(*bounds)], hops, kind, hidden, local)
+
+        bounds = list(zip(ends, ends[1:], strict=False))
+        return prefetch(make, bounds, device=self._device, ahead=1)
+
+    def _block(
+        self,
+        rows: NDArray[np.int64],
+        hops: int,
+        kind: str,
+        hidden: Tensor | None,
+        local: NDArray[np.int32],
+    ) -> _Block:
+        indptr = np.asarray(self.adjacency.indptr)
+        indices = np.asarray(self.adjacency.indices)
+        full = rows
+        for _ in range(hops):
+            nodes, crow, col, arcs = _closure(indptr, indices, full, local)
+            inner, full = len(full), nodes
+        weight = as_tensor(np.asarray(self.adjacency.data)[arcs])
+        degree = self._degree[nodes]
+        padded = np.full(len(nodes) + 1 - len(crow), crow[-1], dtype=crow.dtype)
+        crow = np.concatenate([crow, padded])
+        extra = kind in _SUMS_DEGREES
+        if extra:
+            crow, degree = np.append(crow, crow[-1]), np.append(degree, np.float32(0))
+        device = self._device
+        graph = Adjacency.from_arcs(
+            torch.from_numpy(crow).to(device),
+            torch.from_numpy(col).to(device),
+            weight.to(device),
+        )
+        graph.degree = torch.from_numpy(degree).to(device)
+        if extra:
+            _lend_arcs(graph, inner)
+        index = torch.from_numpy(nodes)
+        if hidden is None:
+            features: Features | Tensor = self.features.rows(index)
+        else:
+            features = hidden.index_select(0, index).to(device)
+        if extra:
+            features = _with_empty_row(features)
+        return _Block(features, graph, len(rows))
+
+    @property
+    def _degree(self) -> NDArray[np.float32]:
+        if self._whole_degree is None:
+            ones = np.ones(self.adjacency.shape[0], dtype=np.float32)
+            self._whole_degree = self.adjacency @ ones
+        return self._whole_degree
+
+
+@dataclass
+class _Block:
+    """Some nodes with all of their arcs, first, and their halo."""
+
+    features: Features | Tensor
+    graph: Adjacency
+    size: int
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        record_stream(self.features, stream)
+        record_stream(self.graph, stream)
+
+
+def _lend_arcs(graph: Adjacency, inner: int) -> None:
+    """Give every node its degree in the whole graph by arcs with the last node.
+
+    The last node has no features, and what it passes on ends in nodes that are not the
+    block's own: only sums of weights change.
+    """
+    last = graph.n_nodes - 1
+    arcs, weight = graph.edge_index, graph.edge_weight
+    if weight is None:
+        weight = torch.ones(arcs.shape[1], device=arcs.device)
+    nodes = torch.arange(last, device=arcs.device)
+    end = torch.full_like(nodes, last)
+    sent = torch.zeros_like(graph.degree).index_add_(0, arcs[0], weight)
+    missing_out = (graph.degree - sent)[:last].clamp_min_(0)
+    missing_in = graph.degree[:last].clone()
+    missing_in[:inner] = 0
+    # Rounding must not leave an arc where there is none.
+    missing_out *= missing_out > 1e-4 * graph.degree[:last]
+    graph.edge_index = torch.cat(
+        [arcs, torch.stack([nodes, end]), torch.stack([end, nodes])], dim=1
+    )
+    graph.edge_weight = torch.cat([weight, missing_out, missing_in])
+
+
+def _with_empty_row(features: Features | Tensor) -> Features | Tensor:
+    dense = features.dense() if isinstance(features, Features) else features
+    padded = torch.cat([dense, dense.new_zeros(1, dense.shape[1])])
+    # A residual layer tells features from hidden layers.
+    if isinstance(features, Features):
+        return Features(padded, tuple(padded.shape))
+    return padded
+
+
+def _kind(convolution: nn.Module) -> str:
+    inner = getattr(convolution, "convolution", convolution)
+    return type(inner).__name__
+
+
+def _width(encoder: Encoder, index: int) -> tuple[int, int]:
+    return encoder.widths[index], encoder.widths[index + 1]
+
+
+def _bytes(nodes, arcs, n_in, n_out, convolution):  # noqa: ANN001, ANN202
+    """Estimate what a layer takes; numbers, or arrays of them."""
+    columns = n_in + _ARRAYS * n_out
+    messages = 0
+    kind = _kind(convolution)
+    if kind in _PASSES_MESSAGES:
+        heads = getattr(convolution.convolution, "heads", 1)
+        wide = n_out * heads if kind == "FeaStConv" else max(n_in, n_out)
+        messages = 2 * wide
+    return 4 * nodes * columns + arcs * (_BYTES_AN_ARC + 4 * messages)
+
+
+def _cut(cost: NDArray[np.float64], budget: float) -> list[int]:
+    """Cut a row of costs into the longest parts within a budget, at least one each."""
+    total = np.concatenate([[0.0], np.cumsum(cost)])
+    ends = [0]
+    while ends[-1] < len(cost):
+        reach = int(np.searchsorted(total, total[ends[-1]] + budget, side="right")) - 1
+        ends.append(max(reach, ends[-1] + 1))
+    return ends
+
+
+@njit(cache=True, nogil=True)
+def _closure(indptr, indices, rows, local):
+    """Number rows and their neighbours, rows first, and cut out the rows' arcs."""
+    n_arcs = 0
+    for i in range(len(rows)):
+        local[rows[i]] = i
+        n_arcs += indptr[rows[i] + 1] - indptr[rows[i]]
+    nodes = np.empty(len(rows) + min(n_arcs, len(local)), dtype=np.int64)
+    nodes[: len(rows)] = rows
+    count = len(rows)
+    crow = np.empty(len(rows) + 1, dtype=np.int64)
+    col = np.empty(n_arcs, dtype=np.int32)
+    arcs = np.empty(n_arcs, dtype=np.int64)
+    at = 0
+    for i in range(len(rows)):
+        crow[i] = at
+        for arc in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            other = indices[arc]
+            if local[other] < 0:
+                local[other] = count
+                nodes[count] = other
+                count += 1
+            col[at] = local[other]
+            arcs[at] = arc
+            at += 1
+    crow[len(rows)] = at
+    for i in range(count):
+        local[nodes[i]] = -1
+    return nodes[:count].copy(), crow, col, arcs

@@ -6,12 +6,11 @@ import multiprocessing
 import re
 import warnings
 
-import joblib
 import torch
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["resolve_device", "warn_of_shared_gpu"]
+__all__ = ["resolve_device"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
@@ -35,6 +34,11 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     ParameterError
         If the name is none of torch's, or the device is not there.
 
+    Warns
+    -----
+    UserWarning
+        If several processes started by ``n_jobs`` are to share one GPU.
+
     Examples
     --------
     >>> from sktifa.device import resolve_device
@@ -45,6 +49,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         if not torch.cuda.is_available():
             return torch.device("cpu")
         worker, n_devices = _worker_number(), torch.cuda.device_count()
+        if n_devices == 1:
+            _warn_of_shared_gpu()
         if worker is None or n_devices == 1:
             return torch.device("cuda")
         return torch.device("cuda", worker % n_devices)
@@ -63,6 +69,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
                 "use device='auto' or 'cpu', or install a CUDA build of torch and "
                 "check the driver with nvidia-smi."
             )
+        if n_devices == 1:
+            _warn_of_shared_gpu()
         if resolved.index is not None and resolved.index >= n_devices:
             raise ParameterError(
                 f"device={device!r}, but the last CUDA GPU is "
@@ -75,38 +83,22 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     return resolved
 
 
-def warn_of_shared_gpu(device: str) -> None:
-    """Warn when several processes of this machine are about to share one GPU.
-
-    Parameters
-    ----------
-    device : str
-        An estimator's ``device``.
-
-    Warns
-    -----
-    UserWarning
-        If it is the machine's only GPU.
-    """
-    local = joblib.parallel.get_active_backend()[0].__class__.__name__
-    if local not in ("LokyBackend", "MultiprocessingBackend"):
-        return
-    is_gpu = device == "auto" or device.startswith("cuda")
-    if is_gpu and torch.cuda.is_available() and torch.cuda.device_count() == 1:
-        warnings.warn(
-            "n_jobs > 1 with one GPU: the processes wait for each other and each holds "
-            "its own copy of everything, so that all of them are slower than one. Use "
-            "n_jobs=None: BatchedGridSearchCV trains many candidates at once on one "
-            "GPU.",
-            stacklevel=3,
-        )
-
-
 def _worker_number() -> int | None:
-    """Number of this worker among its siblings, from 0; None in a main process."""
+    """Return this worker process's number among its siblings; None in a main one."""
     # "LokyProcess-1", "Dask Worker process (from Nanny)-2" and the like.
-    name = multiprocessing.current_process().name
-    number = re.search(r"(\d+)$", name)
+    number = re.search(r"(\d+)$", multiprocessing.current_process().name)
     if multiprocessing.parent_process() is None or number is None:
         return None
     return int(number[1])
+
+
+def _warn_of_shared_gpu() -> None:
+    """Warn in a process that `n_jobs` has started on a machine with one GPU."""
+    if multiprocessing.current_process().name.startswith("LokyProcess"):
+        warnings.warn(
+            "n_jobs > 1 with one GPU: the processes take turns on it, each with its "
+            "own copy of everything, and all of them are slower than one. Use "
+            "n_jobs=None; BatchedGridSearchCV trains many candidates at once on one "
+            "GPU.",
+            stacklevel=3,
+        )

@@ -15,7 +15,16 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["agree", "join", "local_device", "mean", "n_ranks", "parallel", "rank"]
+__all__ = [
+    "agree",
+    "join",
+    "local_device",
+    "mean",
+    "n_ranks",
+    "parallel",
+    "rank",
+    "share",
+]
 
 T = TypeVar("T")
 

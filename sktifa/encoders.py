@@ -80,6 +80,12 @@ class Encoder(nn.Module):
         """Number of convolutions."""
         return len(self.convolutions)
 
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether all layers run on CSR products, whose shapes never change."""
+        fixed = (_GCNLayer, _SAGELayer, _MLPLayer)
+        return all(isinstance(layer, fixed) for layer in self.convolutions)
+
     def layer(
         self,
         index: int,

@@ -40,7 +40,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params
 
-from sktifa.device import resolve_device, warn_of_shared_gpu
+from sktifa.device import resolve_device
 from sktifa.graph import Graph
 from sktifa.memory import LocalMemory
 from sktifa.stacked import (
@@ -285,9 +285,6 @@ class _Evaluation:
     ) -> Iterator[tuple[_Task, dict[str, Any]]]:
         """Yield the outcomes as they come."""
         search = self.search
-        n_jobs = joblib.effective_n_jobs(search.n_jobs)
-        if n_jobs > 1:
-            warn_of_shared_gpu(getattr(self.base, "device", "cpu"))
         memory = None
         if any(getattr(t.estimator, "memory", "") is None for s in stacks for t in s):
             memory = LocalMemory()
@@ -346,7 +343,7 @@ class _Evaluation:
 
 
 def _shape(estimator: Any) -> str:
-    """What candidates that can be stacked agree in, as far as parameters tell."""
+    """Tell architectures apart, as far as parameters do."""
     names = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
     more = ("divergence", "target", "device")
     return repr([getattr(estimator, name, None) for name in (*names, *more)])

@@ -20,8 +20,11 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sktifa import distributed
+from sktifa.capture import capture, snapshot
 from sktifa.contrast.loss import Divergence, contrastive_loss
 from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.encoders import Encoder
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.sparse import Adjacency, Features
 
@@ -185,12 +188,15 @@ class Validation:
         Their share of the cross-entropy; sums to one.
     batch : Batch or None
         The graph they belong to, where it is not the one trained on.
+    logits : callable or None
+        Evaluates an encoder on that graph, where it is too large for one batch.
     """
 
     index: Tensor
     target: Tensor
     weight: Tensor
     batch: Batch | None = None
+    logits: Callable[[nn.Module], Tensor] | None = None
 
 
 class BatchSource(Protocol):
@@ -363,6 +369,9 @@ def train(
     Ctrl-C, a non-finite loss and a device that runs out of memory end the training
     with a warning, and the best model so far is kept.
 
+    Of several processes (see :mod:`sktifa.distributed`) each trains on batches of its
+    own; the gradients are averaged, and the first one's validation decides.
+
     Raises
     ------
     TrainingError
@@ -370,36 +379,46 @@ def train(
     NotEnoughMemoryError
         If the first epoch does not fit in memory.
     """
+    device = next(encoder.parameters()).device
+    on_gpu = device.type == "cuda"
+    # A rate that is a tensor can change inside a recorded CUDA graph.
+    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
     optimizer = torch.optim.Adam(
-        encoder.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
+        encoder.parameters(),
+        lr=rate,
+        weight_decay=weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+        capturable=on_gpu,
     )
+    steps = _Steps(encoder, source, objective, validation, optimizer, generator)
     log = TrainingLog()
     best = _Best(encoder, monitor, tol)
     try:
+        if steps.are_capturable:
+            steps.capture()
         for epoch in range(max_iter + 1):
-            clean = source.evaluate(encoder)
-            if validation is not None:
-                best.consider(encoder, *_validate(encoder, clean, validation), log)
+            validated = steps.evaluate()
+            if validated is not None:
+                reached = distributed.agree(validated.tolist())
+                best.consider(encoder, *reached, log)
                 if epoch >= min_iter and epoch - best.epoch >= n_iter_no_change:
                     break
             else:
                 best.take(encoder, epoch)
             if epoch == max_iter:
                 break
-            for group in optimizer.param_groups:
-                group["lr"] = max(
-                    learning_rate * learning_rate_decay ** max(epoch - min_iter, 0),
-                    min(learning_rate, LEARNING_RATE_FLOOR),
+            if learning_rate_decay != 1:
+                decayed = learning_rate * learning_rate_decay ** max(epoch - min_iter, 0)
+                _set_rate(
+                    optimizer, max(decayed, min(learning_rate, LEARNING_RATE_FLOOR))
                 )
-            loss = _run_epoch(
-                encoder, source.epoch(encoder, clean), objective, optimizer, generator
-            )
+            loss = distributed.mean(steps.update()).item()
             if not np.isfinite(loss):
                 _raise_or_warn_non_finite(log, best, loss)
                 break
             log.loss_curve.append(loss)
             log.n_iter = epoch + 1
-            if on_epoch(log):
+            if distributed.agree(on_epoch(log)):
                 break
     except KeyboardInterrupt:
         warnings.warn(
@@ -417,39 +436,126 @@ def train(
             stacklevel=2,
         )
     best.restore(encoder)
+    distributed.share(encoder)
     log.best_iter = best.epoch
     return log
 
 
-def _run_epoch(
-    encoder: nn.Module,
-    batches: Iterator[tuple[Batch, Tensor | None]],
-    objective: SupervisedObjective | ContrastiveObjective,
-    optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
-) -> float:
-    losses = []
-    for batch, clean in batches:
-        encoder.train()
-        optimizer.zero_grad(set_to_none=True)
-        loss = objective(encoder, batch, clean, generator)
+class _Step(nn.Module):
+    """A step's loss as one forward pass, which is what processes can share."""
+
+    def __init__(
+        self, encoder: nn.Module, objective: SupervisedObjective | ContrastiveObjective
+    ) -> None:
+        super().__init__()
+        self.encoder, self.objective = encoder, objective
+
+    def forward(
+        self, batch: Batch, clean: Tensor | None, generator: torch.Generator
+    ) -> Tensor:
+        return self.objective(self.encoder, batch, clean, generator)
+
+
+class _Steps:
+    """The evaluation that opens an epoch, and the updates that follow."""
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        source: BatchSource,
+        objective: SupervisedObjective | ContrastiveObjective,
+        validation: Validation | None,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator,
+    ) -> None:
+        self.encoder, self.source = encoder, source
+        self.validation, self.optimizer = validation, optimizer
+        self.generator = generator
+        self._loss = distributed.parallel(_Step(encoder, objective))
+        self._clean: Tensor | None = None
+        self._evaluate, self._step = self._run_evaluation, self._run_step
+
+    @property
+    def are_capturable(self) -> bool:
+        """Whether every epoch launches the same kernels on the same tensors.
+
+        Message passing by edge index looks at sizes that differ from view to view.
+        """
+        return (
+            isinstance(self.source, FullBatch)
+            and self.source.batch.graph.device.type == "cuda"
+            and isinstance(self.encoder, Encoder)
+            and self.encoder.has_fixed_shapes
+            and distributed.n_ranks() == 1
+            and (self.validation is None or self.validation.logits is None)
+        )
+
+    def evaluate(self) -> Tensor | None:
+        """Evaluate all nodes; return validation cross-entropy and accuracy."""
+        return self._evaluate()
+
+    def update(self) -> Tensor:
+        """Make the epoch's updates, and return their mean loss."""
+        losses = [
+            self._step(batch, clean)
+            for batch, clean in self.source.epoch(self.encoder, self._clean)
+        ]
+        return torch.stack(losses).mean()
+
+    def capture(self) -> None:
+        """Record both halves as CUDA graphs: with a full batch they never change."""
+        batch = self.source.batch
+        state = list(self.encoder.state_dict().values())
+
+        def restore() -> Callable[[], None]:
+            put_back = snapshot(state)
+
+            def undo() -> None:
+                put_back()
+                for moments in self.optimizer.state.values():
+                    for moment in moments.values():
+                        moment.zero_()
+
+            return undo
+
+        self._evaluate, step = capture(
+            [self._run_evaluation, lambda: self._run_step(batch, self._clean)],
+            generator=self.generator,
+            restore=restore,
+        )
+        self._step = lambda batch, clean: step()
+
+    def _run_evaluation(self) -> Tensor | None:
+        self._clean = self.source.evaluate(self.encoder)
+        validation = self.validation
+        if validation is None:
+            return None
+        if validation.logits is not None:
+            logits = validation.logits(self.encoder)
+        elif validation.batch is not None:
+            logits = evaluate(self.encoder, validation.batch)
+        else:
+            logits = self._clean
+        logits = logits.index_select(0, validation.index)
+        losses = functional.cross_entropy(logits, validation.target, reduction="none")
+        accuracy = (logits.argmax(1) == validation.target).float().mean()
+        return torch.stack([losses @ validation.weight, accuracy])
+
+    def _run_step(self, batch: Batch, clean: Tensor | None) -> Tensor:
+        self.encoder.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(batch, clean, self.generator)
         loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return torch.stack(losses).mean().item()
+        self.optimizer.step()
+        return loss.detach()
 
 
-@torch.no_grad()
-def _validate(
-    encoder: nn.Module, clean: Tensor | None, validation: Validation
-) -> tuple[float, float]:
-    logits = clean if validation.batch is None else evaluate(encoder, validation.batch)
-    logits = logits.index_select(0, validation.index)
-    losses = functional.cross_entropy(logits, validation.target, reduction="none")
-    loss = losses @ validation.weight
-    accuracy = (logits.argmax(1) == validation.target).float().mean()
-    loss, accuracy = torch.stack([loss, accuracy]).tolist()
-    return loss, accuracy
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 class _Best:

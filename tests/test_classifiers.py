@@ -388,3 +388,30 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])
     np.testing.assert_array_equal(again.predict_proba(graph), expected[1])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("decay", [1.0, 0.95])
+def test_captured_epochs_equal_eager_ones(cora, decay, monkeypatch):
+    from sktifa.encoders import Encoder
+
+    graph, y = cora.graph, cora.target
+    train, val, _ = split(y)
+    fits = []
+    for captured in (True, False):
+        if not captured:
+            monkeypatch.setattr(Encoder, "has_fixed_shapes", False)
+        model = TIFAGCLClassifier(
+            max_iter=15,
+            device="cuda",
+            random_state=0,
+            learning_rate_decay=decay,
+            min_iter=3,
+        )
+        model.fit(graph[train], y[train], X_val=graph[val], y_val=y[val])
+        fits.append(model)
+    # The same draws; atomic additions may sum them in another order.
+    np.testing.assert_allclose(fits[0].loss_curve_, fits[1].loss_curve_, rtol=5e-3)
+    np.testing.assert_allclose(
+        fits[0].validation_losses_, fits[1].validation_losses_, rtol=5e-3
+    )

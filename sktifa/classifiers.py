@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.callback import CallbackSupportMixin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
 )
 from torch import nn
 
+from sktifa import distributed, statistics
 from sktifa.contrast.loss import Divergence
 from sktifa.contrast.pairs import (
     LARGEST_SHARED,
@@ -39,16 +40,28 @@ from sktifa.contrast.pairs import (
     uniform_pairs,
 )
 from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
 from sktifa.contrast.weights import loss_weights
 from sktifa.device import resolve_device
 from sktifa.encoders import ENCODERS, EncoderName, build_encoder
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph
+from sktifa.inference import LayerwisePredictor
 from sktifa.labels import encode_labels
+from sktifa.sampled import (
+    NodeFeatures,
+    SampledBatches,
+    Sampler,
+    SubgraphContrast,
+    free_memory,
+)
+from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.sparse import Adjacency, Features, to_csr
+from sktifa.statistics import DeviceGraph
 from sktifa.tig import annotated_information, information_gain, label_distribution
 from sktifa.training import (
     Batch,
+    BatchSource,
     Contrast,
     ContrastiveObjective,
     FullBatch,
@@ -62,6 +75,15 @@ from sktifa.training import (
 )
 
 __all__ = ["GNNClassifier", "TIFAGCLClassifier"]
+
+SamplerName = Literal["auto", "saint-tifa", "saint-rw", "neighbor"]
+
+# Numbers that a training step keeps a node and unit: input, product, sum, mask, output
+# and gradients. Bytes an arc: pattern, weights, normalised values, both views.
+_COPIES = 8
+_BYTES_AN_ARC = 64
+# Pairs on the whole graph rank all nodes for each: what takes too long, not too much.
+_LARGEST_RANKED = 200_000
 
 
 class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -114,6 +136,20 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         What is watched on the validation nodes: cross-entropy or accuracy.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class in the cross-entropy.
+    setting : {"transductive", "inductive"}, default="transductive"
+        Whether training sees the whole graph, or only the graph induced by the nodes
+        that `fit` is given. Inductive validation runs on the graph of training and
+        validation nodes. Prediction uses the whole graph either way.
+    sampler : str, sampler or None, default=None
+        What a training step sees: None is the whole graph; "saint-tifa", "saint-rw"
+        and "neighbor" are samplers with their defaults, see
+        :class:`~sktifa.sampling.SAINTTIFASampler` and
+        :class:`~sktifa.sampling.NeighborSampler`, instances of which may be given;
+        "auto" is the whole graph where a step is estimated to fit the device's free
+        memory, else "saint-tifa".
+    prediction_memory : int or None, default=None
+        Bytes that prediction may use on the device: a larger graph passes each layer
+        in blocks of nodes. None takes half of what is free.
     n_neighbors : int, default=15
         Neighbours of each row when `X` is a plain array, which becomes a
         nearest-neighbour graph.
@@ -192,6 +228,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "tol": [Interval(numbers.Real, 0, None, closed="left")],
         "monitor": [StrOptions({"loss", "accuracy"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
+        "setting": [StrOptions({"transductive", "inductive"})],
+        "sampler": [
+            StrOptions({"auto", "saint-tifa", "saint-rw", "neighbor"}),
+            HasMethods(["fit", "epoch"]),
+            None,
+        ],
+        "prediction_memory": [Interval(numbers.Integral, 1, None, closed="left"), None],
         "n_neighbors": [Interval(numbers.Integral, 1, None, closed="left")],
         "missing_label": [numbers.Real, str, None],
         "warm_start": ["boolean"],
@@ -221,6 +264,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tol: float = 0.0,
         monitor: Literal["loss", "accuracy"] = "loss",
         class_weight: dict | Literal["balanced"] | None = None,
+        setting: Literal["transductive", "inductive"] = "transductive",
+        sampler: SamplerName | Sampler | None = None,
+        prediction_memory: int | None = None,
         n_neighbors: int = 15,
         missing_label: int | float | str | None = -1,
         warm_start: bool = False,
@@ -246,6 +292,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.monitor = monitor
         self.class_weight = class_weight
+        self.setting = setting
+        self.sampler = sampler
+        self.prediction_memory = prediction_memory
         self.n_neighbors = n_neighbors
         self.missing_label = missing_label
         self.warm_start = warm_start
@@ -292,10 +341,17 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         TrainingError, NotEnoughMemoryError
             If not even one epoch can be trained.
         """
-        device = resolve_device(self.device)
+        distributed.join()
+        device = distributed.local_device(resolve_device(self.device))
         random_state = check_random_state(self.random_state)
+        if distributed.n_ranks() > 1:
+            seed = distributed.agree(int(random_state.randint(2**31)))
+            random_state = np.random.RandomState(seed)
         generator, rng = split_generator(random_state, device)
+        # Processes agree on everything but their dropout.
+        generator.manual_seed(generator.initial_seed() + distributed.rank())
         graph, codes, weight = self._training_nodes(X, y, sample_weight)
+        labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
         train_mask = codes >= 0
         validation = None
         if X_val is not None or y_val is not None:
@@ -307,21 +363,29 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 validation = _validation(
                     graph.nodes[held_out], codes[held_out], weight[held_out], device
                 )
-        batch = self._batch(
-            graph,
-            graph.nodes[train_mask],
-            codes[train_mask],
-            weight[train_mask],
-            device,
-        )
+        nodes = graph.nodes[train_mask]
+        codes, weight = codes[train_mask], weight[train_mask]
+        if self.setting == "inductive":
+            seen = graph.nodes
+            if validation is not None and not validation.elsewhere:
+                seen = np.setdiff1d(seen, validation.index.cpu().numpy())
+                self._validate_inductively(graph, seen, validation, device)
+            graph, nodes = graph.subgraph(seen), _positions(seen, nodes)
+            self._seen_nodes = seen
         network = self._network(graph.n_features, random_state).to(device)
         objective = self._objective()
-        source = self._source(
-            batch, graph, graph.nodes[train_mask], codes[train_mask], rng
-        )
+        sampler = self._make_sampler(graph, device, rng)
+        source: BatchSource
+        if sampler is None:
+            batch = self._batch(graph, nodes, codes, weight, device)
+            source = self._source(batch, graph, nodes, codes, rng)
+        else:
+            validates = validation is not None and not validation.elsewhere
+            source = self._sampled_source(
+                sampler, graph, nodes, codes, weight, device, rng, validates
+            )
         self.network_ = network
         context = self._init_callback_context(max_subtasks=self.max_iter)
-        labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
         context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
         try:
             log = train(
@@ -365,7 +429,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n,)
             Labels.
         """
-        codes = self._logits(X).argmax(axis=1)
+        codes = self._run(
+            X, lambda graph, nodes: graph.logits(self.network_, nodes).argmax(1)
+        )
         return self.classes_[codes]
 
     def predict_proba(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
@@ -413,14 +479,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         ndarray of float32, shape (n, hidden_size)
         """
-
-
-        def last_hidden(batch: Batch) -> torch.Tensor:
-            self.network_.eval()
-            with torch.no_grad():
-                return self.network_.embed(batch.features, batch.graph)
-
-        return self._run(X, last_hidden)
+        return self._run(X, lambda graph, nodes: graph.embed(self.network_, nodes))
 
     # ------------------------------------------------------------ training
 
@@ -457,6 +516,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             sample_weight, np.empty((n_rows, 0)), ensure_non_negative=True
         )
         self._rows = self._node_of_row = self._train_graph = None
+        self._seen_nodes: NDArray[np.int64] | None = None
         if not isinstance(X, Graph):
             X, codes, weight = self._nodes_from_rows(X, codes, weight)
         labeled = codes >= 0
@@ -474,6 +534,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
             weight = weight.copy()
             weight[labeled] *= of_class[codes[labeled]]
+        self._n_nodes = X.n_nodes
         return X, codes, weight
 
     def _nodes_from_rows(
@@ -512,7 +573,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise LabelError(
                 f"y_val has the class {unknown[0]!r}, which no training node has."
             )
-        other, nodes = self._batch_of(X_val, device)
+        other = self._graph_of(X_val)
+        nodes = other.nodes
         if len(y_val) != len(nodes):
             raise LabelError(
                 f"y_val has {len(y_val)} entries for {len(nodes)} validation nodes."
@@ -526,9 +588,33 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         elif self.class_weight == "balanced":
             weight = compute_sample_weight("balanced", codes)
         validation = _validation(nodes[labeled], codes, weight, device)
-        same = isinstance(X_val, Graph) and X_val.fingerprint == graph.fingerprint
-        validation.batch = None if same else other
+        if not isinstance(X_val, Graph) or not _same_graph(other, graph):
+            self._evaluate_on(other, validation, device)
         return validation
+
+    def _evaluate_on(
+        self, graph: Graph, validation: Validation, device: torch.device
+    ) -> None:
+        """Evaluate validation nodes on a graph that is not the one trained on."""
+        if self.sampler is None:
+            none = np.empty(0, dtype=np.int64)
+            validation.batch = self._batch(graph, none, none, none * 1.0, device)
+        else:
+            predictor = self._predictor(graph, device)
+            validation.logits = lambda encoder: predictor.logits(encoder).to(device)
+
+    def _validate_inductively(
+        self,
+        graph: Graph,
+        seen: NDArray[np.int64],
+        validation: Validation,
+        device: torch.device,
+    ) -> None:
+        """Let validation see the training nodes and its own, and no others."""
+        index = validation.index.cpu().numpy()
+        both = np.union1d(seen, index)
+        validation.index = torch.from_numpy(_positions(both, index)).to(device)
+        self._evaluate_on(graph.subgraph(both), validation, device)
 
     def _batch(
         self,
@@ -589,11 +675,119 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> FullBatch:
         return FullBatch(batch)
 
+    def _make_sampler(
+        self, graph: Graph, device: torch.device, rng: np.random.Generator
+    ) -> Sampler | None:
+        """Make the sampler that `sampler` asks for; None where the batch is full."""
+        sampler = self.sampler
+        if sampler == "auto":
+            fits = self._full_batch_bytes(graph) < free_memory(device)
+            sampler = None if fits else "saint-tifa"
+        if sampler is None:
+            return None
+        place = device if _fits_graph(graph, len(self.classes_), device) else "cpu"
+        if sampler == "saint-tifa":
+            sampler = SAINTTIFASampler(device=str(place))
+        elif sampler == "saint-rw":
+            sampler = SAINTTIFASampler(sharpness=0, device=str(place))
+        elif sampler == "neighbor":
+            sampler = NeighborSampler(
+                num_neighbors=(10,) * self.n_layers, seeds=self._seeds
+            )
+        else:
+            sampler = clone(sampler)
+        options = sampler.get_params(deep=False)
+        if "random_state" in options and options["random_state"] is None:
+            sampler.set_params(random_state=int(rng.integers(2**31)))
+        if "missing_label" in options:  # it is given class codes
+            sampler.set_params(missing_label=-1)
+        return sampler
+
+    # Nodes that a neighbour sampler starts from.
+    _seeds: ClassVar[Literal["labeled", "all"]] = "labeled"
+
+    def _full_batch_bytes(self, graph: Graph) -> float:
+        """Estimate the memory that a training step on the whole graph takes."""
+        hidden = self.hidden_size * (self.n_layers - 1)
+        units = graph.n_features + hidden + len(self.classes_)
+        arcs = graph.adjacency.nnz
+        messages = self.encoder in ("gcn", "sage", "mlp")
+        an_arc = _BYTES_AN_ARC + (0 if messages else 4 * _COPIES * hidden)
+        return 4.0 * _COPIES * graph.n_nodes * units + an_arc * arcs
+
+    def _sampled_source(
+        self,
+        sampler: Sampler,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        weight: NDArray[np.float64],
+        device: torch.device,
+        rng: np.random.Generator,
+        validates: bool,
+    ) -> SampledBatches:
+        graph = Graph._of(graph._whole, None)
+        everyone = np.full(graph.n_nodes, -1, dtype=np.int64)
+        everyone[nodes] = codes
+        share = np.zeros(graph.n_nodes, dtype=np.float32)
+        share[nodes] = weight / max(weight.sum(), np.finfo(float).tiny)
+        features = NodeFeatures(graph.features, device, self.feature_norm)
+        fits = _fits_graph(graph, len(self.classes_), device)
+        placed = DeviceGraph.from_graph(graph, device if fits else torch.device("cpu"))
+        information = None
+        if self._needs_information(sampler):
+            information = statistics.annotated_information(
+                placed,
+                graph.features,
+                everyone,
+                len(self.classes_),
+                restart_probability=getattr(
+                    self,
+                    "restart_probability",
+                    getattr(sampler, "restart_probability", 0.15),
+                ),
+                resident=features.resident if self.feature_norm is None else None,
+            )
+        if isinstance(sampler, SAINTTIFASampler):
+            sampler.fit(graph, everyone, information=information, on_device=placed)
+        else:
+            sampler.fit(graph, everyone)
+        predictor = LayerwisePredictor(
+            graph.adjacency, features, self.prediction_memory, placed
+        )
+        generator = torch.Generator(device=device)
+        generator.manual_seed(int(rng.integers(2**31)) + distributed.rank())
+        self.sampler_ = sampler
+        return SampledBatches(
+            sampler,
+            placed,
+            features,
+            torch.from_numpy(everyone).to(device),
+            torch.from_numpy(share).to(device),
+            contrast=self._subgraph_contrast(information, device),
+            generator=generator,
+            logits=(
+                (lambda encoder: predictor.logits(encoder).to(device))
+                if validates
+                else None
+            ),
+            rank=distributed.rank(),
+            n_ranks=distributed.n_ranks(),
+        )
+
+    def _needs_information(self, sampler: Sampler) -> bool:
+        return isinstance(sampler, SAINTTIFASampler) and sampler.sharpness > 0
+
+    def _subgraph_contrast(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> SubgraphContrast | None:
+        return None
+
     def _on_epoch(
         self, log: TrainingLog, context: Any, labeled: tuple[Graph, NDArray[Any]]
     ) -> bool:
-        if self.verbose and log.n_iter % self.verbose == 0:
-            message = f"epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
+        if self.verbose and distributed.rank() == 0 and log.n_iter % self.verbose == 0:
+            message = f"{self.setting}, epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
             if log.validation_scores:
                 message += (
                     f", validation accuracy {log.validation_scores[-1]:.4f} before it"
@@ -620,22 +814,27 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # ---------------------------------------------------------- prediction
 
     def _logits(self, X: Any) -> NDArray[np.float64]:
-        return self._run(X, lambda batch: evaluate(self.network_, batch)).astype(
-            np.float64
-        )
+        return self._run(
+            X, lambda graph, nodes: graph.logits(self.network_, nodes)
+        ).astype(np.float64)
 
     def _run(
-        self, X: Any, forward: Callable[[Batch], torch.Tensor]
-    ) -> NDArray[np.float32]:
+        self,
+        X: Any,
+        forward: Callable[[LayerwisePredictor, NDArray[np.int64] | None], torch.Tensor],
+    ) -> NDArray[Any]:
         check_is_fitted(self)
         device = next(self.network_.parameters()).device
-        batch, nodes = self._batch_of(X, device)
-        return forward(batch)[torch.tensor(nodes, device=device)].cpu().numpy()
+        graph = self._graph_of(X)
+        nodes = None if graph.is_whole else graph.nodes
+        return forward(self._predictor(graph, device), nodes).cpu().numpy()
 
-    def _batch_of(
-        self, X: Any, device: torch.device
-    ) -> tuple[Batch, NDArray[np.int64]]:
-        """Return the graph that `X` belongs to, and which of its nodes are meant."""
+    def _predictor(self, graph: Graph, device: torch.device) -> LayerwisePredictor:
+        features = NodeFeatures(graph.features, device, self.feature_norm)
+        return LayerwisePredictor(graph.adjacency, features, self.prediction_memory)
+
+    def _graph_of(self, X: Any) -> Graph:
+        """Return the graph that `X` belongs to, a selection of the nodes meant."""
         if _is_array(X):
             if self._rows is None:
                 raise GraphError(
@@ -663,8 +862,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                         f"feature {at} is named {graph.feature_names[at]!r}, but was "
                         f"{names[at]!r} in fit: give the features in the same order."
                     )
-        none = np.empty(0, dtype=np.int64)
-        return self._batch(graph, none, none, none.astype(float), device), graph.nodes
+        return graph
 
     def _with_new_rows(self, X: NDArray[np.float32] | sparse.csr_array) -> Graph:
         """Append rows to the training graph; they look at it, and it not at them."""
@@ -729,7 +927,8 @@ class TIFAGCLClassifier(GNNClassifier):
     ----------
     encoder, hidden_size, n_layers, dropout, residual, normalization, feature_norm, \
 learning_rate, learning_rate_decay, weight_decay, max_iter, min_iter, early_stopping, \
-validation_fraction, n_iter_no_change, tol, monitor, class_weight, n_neighbors, \
+validation_fraction, n_iter_no_change, tol, monitor, class_weight, setting, \
+sampler, prediction_memory, n_neighbors, \
 missing_label, warm_start, device, random_state, verbose
         As for :class:`GNNClassifier`.
     restart_probability : float, default=0.15
@@ -901,6 +1100,9 @@ loss_curve_, validation_scores_, validation_losses_
         divergence: Divergence = "clean_to_perturbed",
         temperature: float = 1.0,
         target: Literal["evaluation", "training"] = "evaluation",
+        setting: Literal["transductive", "inductive"] = "transductive",
+        sampler: SamplerName | Sampler | None = None,
+        prediction_memory: int | None = None,
         n_neighbors: int = 15,
         missing_label: int | float | str | None = -1,
         warm_start: bool = False,
@@ -928,6 +1130,9 @@ loss_curve_, validation_scores_, validation_losses_
             tol=tol,
             monitor=monitor,
             class_weight=class_weight,
+            setting=setting,
+            sampler=sampler,
+            prediction_memory=prediction_memory,
             n_neighbors=n_neighbors,
             missing_label=missing_label,
             warm_start=warm_start,
@@ -990,6 +1195,69 @@ loss_curve_, validation_scores_, validation_losses_
         )
         return FullBatch(batch, views)
 
+    _seeds: ClassVar[Literal["labeled", "all"]] = "all"
+
+    def _full_batch_bytes(self, graph: Graph) -> float:
+        if (
+            self.pairing == "tifa"
+            and self.pair_weight
+            and graph.n_nodes > _LARGEST_RANKED
+        ):
+            return float("inf")
+        return 2 * super()._full_batch_bytes(graph)
+
+    def _needs_information(self, sampler: Sampler) -> bool:
+        return True
+
+    def _subgraph_contrast(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> SubgraphContrast | None:
+        assert information is not None
+        self._check_weights()
+        gain = statistics.information_gain(information, self.clarity_weight)
+        by_gain = statistics.loss_weights(gain, self.weight_min, self.weight_max)
+        middle = torch.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
+        weights = by_gain if self.weighting == "tifa" else middle
+        self.gain_ = self._by_row(gain.cpu().numpy())
+        self.loss_weights_ = self._by_row(weights.cpu().numpy())
+        uniform = self.perturbation == "uniform"
+        pairs = distribution = None
+        if self.pairing is not None and self.pair_weight:
+            pairs = PairSettings(
+                self.pairing,
+                negative_weight=self.negative_weight,
+                hop_weight=self.hop_weight,
+                feature_weight=self.feature_weight,
+                n_positives=self.n_positives,
+                negative_ranks=tuple(self.negative_ranks),
+            )
+            if self.pairing == "tifa":
+                distribution = statistics.label_distribution(
+                    information, self.label_distribution
+                )
+        return SubgraphContrast(
+            weights.float().to(device),
+            PerturbationSettings(
+                sharpness=self.sharpness,
+                perturbed_nodes=self.perturbed_nodes,
+                perturbation_rate=self.perturbation_rate,
+                edges_added=self.edges_added,
+                edges_removed=self.edges_removed,
+                decay=1.0 if uniform else self.decay,
+                decay_hops=self.decay_hops,
+            ),
+            (middle if uniform else by_gain).float().to(device),
+            self.feature_mask_rate,
+            pairs,
+            distribution,
+        )
+
+    def _check_weights(self) -> None:
+        if self.weight_min > self.weight_max:
+            raise ParameterError(
+                f"weight_min={self.weight_min} is above weight_max={self.weight_max}."
+            )
+
     def _contrast_terms(
         self,
         graph: Graph,
@@ -999,10 +1267,7 @@ loss_curve_, validation_scores_, validation_losses_
         rng: np.random.Generator,
     ) -> tuple[NDArray[np.float64], GraphPerturber, sparse.csr_array | None]:
         """Work out loss weights, what draws the perturbations, and the pairs."""
-        if self.weight_min > self.weight_max:
-            raise ParameterError(
-                f"weight_min={self.weight_min} is above weight_max={self.weight_max}."
-            )
+        self._check_weights()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
         memory = check_memory(self.memory)
@@ -1063,10 +1328,34 @@ loss_curve_, validation_scores_, validation_losses_
         )(graph=graph, fingerprint=graph.fingerprint, device=str(device))
 
     def _by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Give the rows of a plain array their nodes' values; NaN where dropped."""
+        """Give nodes of the whole graph, or rows of an array, their values.
+
+        NaN for those that training did not see.
+        """
+        if self._seen_nodes is not None:
+            everyone = np.full(self._n_nodes, np.nan)
+            everyone[self._seen_nodes] = values
+            values = everyone
         if self._node_of_row is None:
             return values
         return np.where(self._node_of_row >= 0, values[self._node_of_row], np.nan)
+
+
+def _same_graph(one: Graph, other: Graph) -> bool:
+    # A fingerprint of millions of arcs takes seconds.
+    return one._whole is other._whole or one.fingerprint == other.fingerprint
+
+
+def _positions(among: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Find distinct nodes among others, in whatever order these are."""
+    order = np.argsort(among)
+    return order[np.searchsorted(among, nodes, sorter=order)]
+
+
+def _fits_graph(graph: Graph, n_classes: int, device: torch.device) -> bool:
+    """Whether the arrays of sampling and propagation fit a device."""
+    needed = _BYTES_AN_ARC * graph.adjacency.nnz + 32 * graph.n_nodes * n_classes
+    return device.type == "cpu" or needed < free_memory(device)
 
 
 def _information(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from sktifa.batches import NodeFeatures, free_memory, record_stream
+from sktifa.sampled import NodeFeatures, free_memory, record_stream
 from sktifa.encoders import Encoder
 from sktifa.sampling.prefetch import prefetch
 from sktifa.sparse import Adjacency, Features

@@ -194,7 +194,7 @@ class Adjacency:
             is none.
         """
         weight = self.weight.clone()
-        weight[self._slot_of_arc.index_select(0, removed_arcs)] = 0
+        weight.index_fill_(0, self._slot_of_arc.index_select(0, removed_arcs), 0)
         if added_weight is None:
             added_weight = self.mean_weight.expand(added_edges.shape[1])
         graph = Adjacency(
@@ -248,7 +248,7 @@ class Adjacency:
     def _gcn_values(self) -> tuple[Tensor, Tensor | None]:
         scale = (self.degree + 1).rsqrt()
         weight = self.weight.clone()
-        weight[self.loops] = 1
+        weight.index_fill_(0, self.loops, 1)
         values = weight * scale.index_select(0, self.row)
         values *= scale.index_select(0, self.col)
         if self.added is None:

@@ -7,10 +7,11 @@ validation and as the contrast's target, so a TIFA epoch needs three forward pas
 
 from __future__ import annotations
 
-import copy
+import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 LEARNING_RATE_FLOOR = 1e-4
+# Threads that draw perturbed views ahead of a GPU, which is faster than one of them.
+DRAWING_THREADS = 8
 
 
 @dataclass
@@ -83,19 +86,18 @@ class Contrast:
 
 
 class PerturbedViews:
-    """Perturbed views of one graph, each drawn while the last one is trained on.
+    """Perturbed views of one graph, drawn by threads while the model trains.
 
-    Perturbations do not depend on the model, and their kernel holds no lock, so a
-    thread draws one view ahead. The order of the draws is that of the calls: the
-    views are the same with or without the thread. All views are written to the same
-    tensors, filled up to the largest size a view can have.
+    Perturbations do not depend on the model, and their kernel holds no lock. Each view
+    has a seed of its own, so the views are the same however many threads draw them.
+    All are written to the same tensors, filled up to the largest size a view can have.
 
     Parameters
     ----------
     perturber : GraphPerturber
         Draws the perturbations.
     rng : numpy Generator
-        What it draws from.
+        Seeds them.
     graph : Adjacency
         The graph on the training device.
     feature_mask_rate : float
@@ -109,43 +111,78 @@ class PerturbedViews:
         graph: Adjacency,
         feature_mask_rate: float,
     ) -> None:
-        n_nodes, device = graph.n_nodes, graph.device
-        self._n_arcs = graph.col.shape[0] - n_nodes
-        self._mask_rate = feature_mask_rate
+        self._perturber, self._mask_rate = perturber, feature_mask_rate
+        self._n_arcs = graph.col.shape[0] - graph.n_nodes
         self._edge_weight = float(graph.mean_weight)
-        n_removed = min(2 * perturber.most_removed, self._n_arcs)
-        n_added = perturber.most_added
-        pin = device.type == "cuda"
-        self._host = View(
-            torch.empty(n_removed, dtype=torch.int64, pin_memory=pin),
-            torch.empty((2, n_added), dtype=torch.int64, pin_memory=pin),
-            torch.empty(n_added, pin_memory=pin),
-            torch.empty(n_nodes, pin_memory=pin),
+        self._seed = int(rng.integers(2**63))
+        self._n_asked = 0
+        sizes = (
+            min(2 * perturber.most_removed, self._n_arcs),
+            perturber.most_added,
+            graph.n_nodes,
         )
-        self.view = View(*(t.to(device) for t in vars(self._host).values()))
-        self._draw = lambda: perturber.draw(rng)
-        self._worker = ThreadPoolExecutor(max_workers=1)
-        self._ahead = self._worker.submit(self._draw)
+        # Training on the CPU leaves no cores to spare.
+        on_gpu = graph.device.type == "cuda"
+        n_workers = min(os.cpu_count() or 1, DRAWING_THREADS) if on_gpu else 1
+        self._packed, self.view = _packed_view(*sizes, graph.device)
+        self._workers = ThreadPoolExecutor(n_workers)
+        self._ahead = deque(
+            self._ask(_packed_view(*sizes, torch.device("cpu"), pin=on_gpu))
+            for _ in range(n_workers + 1)
+        )
 
     def advance(self) -> None:
         """Replace the view by the next one."""
-        drawn, host = self._ahead.result(), self._host
-        self._ahead = self._worker.submit(self._draw)
-        n_removed, n_added = len(drawn.removed_arcs), drawn.added_edges.shape[1]
-        host.removed_arcs.fill_(self._n_arcs)
-        host.removed_arcs[:n_removed] = torch.from_numpy(drawn.removed_arcs)
-        host.added_edges.zero_()
-        host.added_edges[:, :n_added] = torch.from_numpy(drawn.added_edges)
-        host.added_weight.zero_()
-        host.added_weight[:n_added] = self._edge_weight
-        host.row_keep.fill_(1)
-        host.row_keep[torch.from_numpy(drawn.nodes)] = 1 - self._mask_rate
-        for name, tensor in vars(host).items():
-            getattr(self.view, name).copy_(tensor, non_blocking=True)
+        packed, host, read = self._ahead.popleft().result()
+        self._packed.copy_(packed, non_blocking=True)
+        if read is not None:
+            read.record()
+        self._ahead.append(self._ask((packed, host), read))
 
     def close(self) -> None:
-        """End the thread."""
-        self._worker.shutdown(cancel_futures=True)
+        """End the threads."""
+        self._workers.shutdown(cancel_futures=True)
+
+    def _ask(
+        self, buffer: tuple[Tensor, View], read: torch.cuda.Event | None = None
+    ) -> Future:
+        number = self._n_asked
+        self._n_asked += 1
+        return self._workers.submit(self._draw, number, *buffer, read)
+
+    def _draw(
+        self, number: int, packed: Tensor, host: View, read: torch.cuda.Event | None
+    ) -> tuple[Tensor, View, torch.cuda.Event | None]:
+        drawn = self._perturber.draw(np.random.default_rng([self._seed, number]))
+        if packed.is_pinned():
+            # The last copy out of this buffer has to be over.
+            read = read or torch.cuda.Event()
+            read.synchronize()
+        removed, added, weight, keep = (t.numpy() for t in vars(host).values())
+        n_removed, n_added = len(drawn.removed_arcs), drawn.added_edges.shape[1]
+        removed[:n_removed], removed[n_removed:] = drawn.removed_arcs, self._n_arcs
+        added[:, :n_added], added[:, n_added:] = drawn.added_edges, 0
+        weight[:n_added], weight[n_added:] = self._edge_weight, 0
+        keep[:] = 1
+        keep[drawn.nodes] = 1 - self._mask_rate
+        return packed, host, read
+
+
+def _packed_view(
+    n_removed: int, n_added: int, n_nodes: int, device: torch.device, pin: bool = False
+) -> tuple[Tensor, View]:
+    """Allocate a view as one piece of memory: it travels in one copy."""
+    n_long, n_float = n_removed + 2 * n_added, n_added + n_nodes
+    size = 8 * n_long + 4 * n_float
+    packed = torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pin)
+    longs = packed[: 8 * n_long].view(torch.int64)
+    floats = packed[8 * n_long :].view(torch.float32)
+    return packed, View(
+        longs[:n_removed],
+        longs[n_removed:].view(2, n_added),
+        floats[:n_added],
+        floats[n_added:],
+    )
 
 
 @dataclass
@@ -197,6 +234,11 @@ class Validation:
     weight: Tensor
     batch: Batch | None = None
     logits: Callable[[nn.Module], Tensor] | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the nodes belong to another graph than the one trained on."""
+        return self.batch is not None or self.logits is not None
 
 
 class BatchSource(Protocol):
@@ -400,11 +442,11 @@ def train(
             validated = steps.evaluate()
             if validated is not None:
                 reached = distributed.agree(validated.tolist())
-                best.consider(encoder, *reached, log)
+                best.consider(*reached, log)
                 if epoch >= min_iter and epoch - best.epoch >= n_iter_no_change:
                     break
             else:
-                best.take(encoder, epoch)
+                best.take(epoch)
             if epoch == max_iter:
                 break
             if learning_rate_decay != 1:
@@ -435,7 +477,8 @@ def train(
             ConvergenceWarning,
             stacklevel=2,
         )
-    best.restore(encoder)
+    best.restore()
+    encoder.eval()
     distributed.share(encoder)
     log.best_iter = best.epoch
     return log
@@ -500,7 +543,7 @@ class _Steps:
             self._step(batch, clean)
             for batch, clean in self.source.epoch(self.encoder, self._clean)
         ]
-        return torch.stack(losses).mean()
+        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
     def capture(self) -> None:
         """Record both halves as CUDA graphs: with a full batch they never change."""
@@ -565,27 +608,23 @@ class _Best:
         self.monitor, self.tol = monitor, tol
         self.epoch = 0
         self.score = -np.inf
-        self._state = copy.deepcopy(encoder.state_dict())
+        self._live = list(encoder.state_dict().values())
+        self._kept = [tensor.clone() for tensor in self._live]
 
-    def consider(
-        self, encoder: nn.Module, loss: float, accuracy: float, log: TrainingLog
-    ) -> None:
+    def consider(self, loss: float, accuracy: float, log: TrainingLog) -> None:
         log.validation_losses.append(loss)
         log.validation_scores.append(accuracy)
         score = -loss if self.monitor == "loss" else accuracy
         if score > self.score + self.tol:
             self.score = score
-            self.take(encoder, log.n_iter)
+            self.take(log.n_iter)
 
-    def take(self, encoder: nn.Module, epoch: int) -> None:
+    def take(self, epoch: int) -> None:
         self.epoch = epoch
-        with torch.no_grad():
-            for name, value in encoder.state_dict().items():
-                self._state[name].copy_(value)
+        torch._foreach_copy_(self._kept, self._live)
 
-    def restore(self, encoder: nn.Module) -> None:
-        encoder.load_state_dict(self._state)
-        encoder.eval()
+    def restore(self) -> None:
+        torch._foreach_copy_(self._live, self._kept)
 
 
 def _raise_or_warn_non_finite(log: TrainingLog, best: _Best, loss: float) -> None:

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 from torch_geometric.nn import GCN
 
-from sktifa.batches import NodeFeatures
+from sktifa.sampled import NodeFeatures
 from sktifa.datasets import make_block_graph
 from sktifa.encoders import ENCODERS, build_encoder
 from sktifa.graph import Graph

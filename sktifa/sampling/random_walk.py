@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch_geometric.data import Data
 
+from sktifa import statistics
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
@@ -32,6 +33,7 @@ from sktifa.sampling.induced import (
     step_thresholds,
 )
 from sktifa.sampling.prefetch import prefetch
+from sktifa.statistics import DeviceGraph
 from sktifa.tig import annotated_information, label_distribution
 
 __all__ = ["SAINTTIFASampler", "SubgraphLoader"]
@@ -208,7 +210,8 @@ class SAINTTIFASampler(BaseEstimator):
         graph: Graph,
         y: ArrayLike | None = None,
         *,
-        information: NDArray[np.floating] | None = None,
+        information: NDArray[np.floating] | torch.Tensor | None = None,
+        on_device: DeviceGraph | None = None,
     ) -> SAINTTIFASampler:
         """Compute arc distances and step probabilities.
 
@@ -222,7 +225,10 @@ class SAINTTIFASampler(BaseEstimator):
             be left out where ``sharpness=0`` or `information` is given.
         information : ndarray of shape (n_nodes, n_classes), default=None
             Z* of the whole graph, where it is known already, from
-            :func:`sktifa.tig.annotated_information`.
+            :func:`sktifa.tig.annotated_information`; or a tensor, from
+            :func:`sktifa.statistics.annotated_information`.
+        on_device : DeviceGraph, default=None
+            The graph's arrays on `device`, where they lie there already.
 
         Returns
         -------
@@ -248,7 +254,10 @@ class SAINTTIFASampler(BaseEstimator):
         self._entropy = int(check_random_state(self.random_state).randint(2**31))
         self._n_samples = self._n_epochs = 0
         device = resolve_device(self.device)
-        pattern = csr_pattern(graph.adjacency, device)
+        if on_device is not None and device.type == "cuda":
+            pattern: Pattern = on_device.crow, on_device.col
+        else:
+            pattern = csr_pattern(graph.adjacency, device)
         self._walker = make_walker(
             pattern, self._thresholds(pattern, information, device)
         )
@@ -261,7 +270,7 @@ class SAINTTIFASampler(BaseEstimator):
     def _thresholds(
         self,
         pattern: Pattern,
-        information: NDArray[np.floating] | None,
+        information: NDArray[np.floating] | torch.Tensor | None,
         device: torch.device,
     ) -> Array | None:
         if self.sharpness == 0:
@@ -279,9 +288,13 @@ class SAINTTIFASampler(BaseEstimator):
                 restart_probability=self.restart_probability,
                 device=device,
             )
-        distance = arc_distances(
-            pattern, label_distribution(information, self.label_distribution)
-        )
+        if isinstance(information, torch.Tensor):
+            distribution: Array = statistics.label_distribution(
+                information, self.label_distribution
+            )
+        else:
+            distribution = label_distribution(information, self.label_distribution)
+        distance = arc_distances(pattern, distribution)
         weights = self.graph_.adjacency.data
         return step_thresholds(
             pattern,

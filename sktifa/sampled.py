@@ -200,7 +200,9 @@ class SubgraphContrast:
                     features.shape,
                     check_invariants=False,
                 )
-            here = None if self.distribution is None else self.distribution[nodes]
+            here = self.distribution
+            if here is not None:  # which lies where the graph does
+                here = here[nodes.to(here.device)].to(nodes.device)
             pairs = anchor_pairs(crow, col, matrix, here, self.pairs, generator)
         weights = self.weights[nodes]
         if subgraph.loss_norm is not None:

@@ -1,0 +1,355 @@
+"""Layer-wise neighbour sampling: a few neighbours of each node, a few of theirs."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch_geometric import typing as pyg_typing
+
+from sktifa.exceptions import LabelError, ParameterError
+from sktifa.graph import Graph, as_graph
+from sktifa.labels import check_labels_length, encode_labels
+from sktifa.sampling.induced import Subgraph
+from sktifa.sampling.prefetch import prefetch
+
+__all__ = ["NeighborSampler", "sample_neighbors"]
+
+
+class NeighborSampler(BaseEstimator):
+    """Sample subgraphs layer by layer around seed nodes, as GraphSAGE does.
+
+    From each seed, up to ``num_neighbors[0]`` neighbours are drawn without replacement,
+    from each node that this adds up to ``num_neighbors[1]``, and so on. Only
+    the edges drawn are in the subgraph, both ways (PyG's
+    ``subgraph_type="bidirectional"``). Only seeds count in the loss.
+
+    Parameters
+    ----------
+    num_neighbors : tuple of int, default=(10, 10)
+        Neighbours drawn in each layer; -1 takes all.
+    batch_size : int, default=1024
+        Seeds of a subgraph.
+    seeds : {"labeled", "all"}, default="labeled"
+        Nodes that are seeds once an epoch.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node in `y`.
+    random_state : int, RandomState instance or None, default=None
+        Seed of everything drawn. With several processes, give all the same int.
+
+    Attributes
+    ----------
+    graph_ : Graph
+        The whole graph that is sampled.
+    n_subgraphs_ : int
+        Subgraphs of an epoch.
+    n_features_in_ : int
+        Features of the graph.
+
+    Notes
+    -----
+    Draws on the CPU: by the kernels of PyTorch Geometric's ``NeighborLoader`` (pyg-lib
+    or torch-sparse) where they are installed, else by one of our own.
+
+    References
+    ----------
+    Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.datasets import make_block_graph
+    >>> from sktifa.sampling import NeighborSampler
+    >>> made = make_block_graph(200, 2, random_state=0)
+    >>> y = np.where(np.arange(200) < 50, made.target, -1)
+    >>> sampler = NeighborSampler((3, 2), batch_size=25, random_state=0)
+    >>> subgraphs = list(sampler.fit(made.graph, y).epoch())
+    >>> len(subgraphs), subgraphs[0].loss_norm.count_nonzero().item()
+    (2, 25)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "num_neighbors": [tuple, list],
+        "batch_size": [Interval(numbers.Integral, 1, None, closed="left")],
+        "seeds": [StrOptions({"labeled", "all"})],
+        "missing_label": [numbers.Real, str, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        num_neighbors: tuple[int, ...] = (10, 10),
+        *,
+        batch_size: int = 1024,
+        seeds: Literal["labeled", "all"] = "labeled",
+        missing_label: int | float | str | None = -1,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.num_neighbors = num_neighbors
+        self.batch_size = batch_size
+        self.seeds = seeds
+        self.missing_label = missing_label
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, graph: Graph, y: ArrayLike | None = None) -> NeighborSampler:
+        """Note the graph and the seeds.
+
+        Parameters
+        ----------
+        graph : Graph, or what `as_graph` takes
+            The whole graph is sampled, also where only some nodes are selected.
+        y : array-like of shape (len(graph),), default=None
+            Labels of the selected nodes; may be left out with ``seeds="all"``.
+
+        Returns
+        -------
+        NeighborSampler
+
+        Raises
+        ------
+        LabelError
+            If labels are needed and not there.
+        ParameterError
+            If a fan-out is neither positive nor -1.
+        """
+        if not self.num_neighbors or any(k < 1 and k != -1 for k in self.num_neighbors):
+            raise ParameterError(
+                "num_neighbors must be positive numbers, or -1 for all neighbours, one "
+                f"for each layer; got {self.num_neighbors}."
+            )
+        graph = as_graph(graph)
+        self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
+        self.n_features_in_ = graph.n_features
+        if self.seeds == "all":
+            self._seeds = np.arange(graph.n_nodes)
+        elif y is None:
+            raise LabelError('seeds="labeled" needs y; give it, or seeds="all".')
+        else:
+            check_labels_length(graph, y)
+            codes, _ = encode_labels(y, self.missing_label)
+            self._seeds = np.unique(graph.nodes[codes >= 0])
+        self.n_subgraphs_ = -(-len(self._seeds) // self.batch_size)
+        self._entropy = int(check_random_state(self.random_state).randint(2**31))
+        return self
+
+    def epoch(
+        self,
+        index: int = 0,
+        *,
+        rank: int = 0,
+        n_ranks: int = 1,
+        transform: Callable[[Subgraph], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Yield an epoch's subgraphs as tensors, the next ones drawn in a thread.
+
+        Parameters
+        ----------
+        index : int, default=0
+            Number of the epoch; the same number gives the same subgraphs.
+        rank, n_ranks : int, default=0 and 1
+            Of several processes, each takes every `n_ranks`-th subgraph, all of them
+            equally many.
+        transform : callable, default=None
+            Applied to each subgraph in the drawing thread.
+
+        Yields
+        ------
+        sktifa.sampling.induced.Subgraph, or what `transform` returns
+            Seeds are its first nodes, and those with a `loss_norm` above 0.
+        """
+        check_is_fitted(self)
+        n, n_seeds = self.n_subgraphs_, len(self._seeds)
+        order = self._rng(index).permutation(self._seeds)
+        ends = np.linspace(0, n_seeds, n + 1).astype(np.int64)
+
+        def draw(batch: int) -> Any:
+            seeds = order[ends[batch] : ends[batch + 1]]
+            subgraph = self._subgraph(seeds, self._rng(index, batch))
+            return subgraph if transform is None else transform(subgraph)
+
+        mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
+        return prefetch(draw, mine, device=torch.device("cpu"))
+
+    def _subgraph(self, seeds: NDArray[np.int64], rng: np.random.Generator) -> Subgraph:
+        nodes, target, source, arcs = sample_neighbors(
+            self.graph_.adjacency, seeds, self.num_neighbors, rng
+        )
+        m = len(nodes)
+        # Both ways; an edge that was drawn both ways stays once.
+        arc_of = self._reverse(arcs, nodes, target)
+        row, col = np.concatenate([target, source]), np.concatenate([source, target])
+        key, first = np.unique(row * m + col, return_index=True)
+        arcs = np.concatenate([arcs, arc_of])[first]
+        crow = np.searchsorted(key, np.arange(m + 1) * m).astype(np.int32)
+        # Each seed is one once an epoch: summed up, an epoch is the mean over them all.
+        norm = np.zeros(m, dtype=np.float32)
+        norm[: len(seeds)] = self.n_subgraphs_ / self.graph_.n_nodes
+        return Subgraph(
+            torch.from_numpy(nodes),
+            torch.from_numpy(crow),
+            torch.from_numpy((key % m).astype(np.int32)),
+            torch.from_numpy(arcs),
+            loss_norm=torch.from_numpy(norm),
+        )
+
+    def _reverse(
+        self,
+        arcs: NDArray[np.int64],
+        nodes: NDArray[np.int64],
+        target: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Find the arcs the other way."""
+        adjacency = self.graph_.adjacency
+        return _find(
+            adjacency.indptr,
+            adjacency.indices,
+            np.asarray(adjacency.indices[arcs], dtype=np.int64),
+            nodes[target],
+        )
+
+    def _rng(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng(
+            np.random.SeedSequence(self._entropy, spawn_key=key)
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_seeds")
+
+
+def sample_neighbors(
+    adjacency: sparse.csr_array,
+    seeds: NDArray[np.int64],
+    num_neighbors: tuple[int, ...],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Draw neighbours layer by layer, uniformly and without replacement.
+
+    Parameters
+    ----------
+    adjacency : csr_array, shape (n_nodes, n_nodes)
+        The graph.
+    seeds : ndarray of int64
+        Distinct nodes.
+    num_neighbors : tuple of int
+        Fan-out of each layer; -1 for all.
+    rng : numpy.random.Generator
+        Source of randomness; advances.
+
+    Returns
+    -------
+    nodes : ndarray of int64
+        Seeds first, then the others in the order in which they were drawn.
+    target, source : ndarray of int64, shape (n_arcs,)
+        Positions in `nodes`: `source` was drawn for `target`.
+    arcs : ndarray of int64, shape (n_arcs,)
+        Positions in the adjacency's arrays.
+    """
+    if pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE:
+        return _sample_with_pyg(adjacency, seeds, num_neighbors, rng)
+    local = np.full(adjacency.shape[0], -1, dtype=np.int32)
+    return _sample(
+        adjacency.indptr,
+        adjacency.indices,
+        np.asarray(seeds, dtype=np.int64),
+        np.asarray(num_neighbors, dtype=np.int64),
+        local,
+        rng,
+    )
+
+
+def _sample_with_pyg(
+    adjacency: sparse.csr_array,
+    seeds: NDArray[np.int64],
+    num_neighbors: tuple[int, ...],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    crow, col, start = (
+        torch.from_numpy(np.array(part, dtype=np.int64))
+        for part in (adjacency.indptr, adjacency.indices, seeds)
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**31)))
+        if pyg_typing.WITH_PYG_LIB:
+            drawn = torch.ops.pyg.neighbor_sample(
+                crow, col, start, list(num_neighbors), None, None, None, None, True,
+                False, True, False, "uniform", True,
+            )  # fmt: skip
+            target, source, nodes, arcs = drawn[:4]
+        else:
+            nodes, source, target, arcs = torch.ops.torch_sparse.neighbor_sample(
+                crow, col, start, list(num_neighbors), False, True
+            )
+    return nodes.numpy(), target.numpy(), source.numpy(), arcs.numpy()
+
+
+@njit(cache=True, nogil=True)
+def _sample(indptr, indices, seeds, fanouts, local, rng):
+    capacity = len(seeds)
+    nodes = np.empty(max(2 * capacity, 1024), np.int64)
+    target = np.empty(max(2 * capacity, 1024), np.int64)
+    source, arcs = np.empty_like(target), np.empty_like(target)
+    count = n_arcs = 0
+    for seed in seeds:
+        local[seed] = count
+        nodes[count] = seed
+        count += 1
+    begin = 0
+    for fanout in fanouts:
+        end = count
+        for i in range(begin, end):
+            low = indptr[nodes[i]]
+            degree = indptr[nodes[i] + 1] - low
+            size = degree if fanout < 0 else min(degree, fanout)
+            while n_arcs + size > len(target):
+                target = np.concatenate((target, np.empty_like(target)))
+                source = np.concatenate((source, np.empty_like(source)))
+                arcs = np.concatenate((arcs, np.empty_like(arcs)))
+            while count + size > len(nodes):
+                nodes = np.concatenate((nodes, np.empty_like(nodes)))
+            first = n_arcs
+            for j in range(size):
+                arc = low + j
+                if size < degree:
+                    # Floyd's: of the first degree - size + j + 1 arcs a random one, or
+                    # the last of them where that one is taken.
+                    last = degree - size + j
+                    arc = low + rng.integers(0, last + 1)
+                    for taken in range(first, n_arcs):
+                        if arcs[taken] == arc:
+                            arc = low + last
+                            break
+                other = indices[arc]
+                if local[other] < 0:
+                    local[other] = count
+                    nodes[count] = other
+                    count += 1
+                target[n_arcs], source[n_arcs] = i, local[other]
+                arcs[n_arcs] = arc
+                n_arcs += 1
+        begin = end
+    return (
+        nodes[:count].copy(),
+        target[:n_arcs].copy(),
+        source[:n_arcs].copy(),
+        arcs[:n_arcs].copy(),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _find(indptr, indices, row, col):
+    arcs = np.empty(len(row), np.int64)
+    for i in range(len(row)):
+        low, high = indptr[row[i]], indptr[row[i] + 1]
+        arcs[i] = low + np.searchsorted(indices[low:high], col[i])
+    return arcs

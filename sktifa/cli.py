@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
@@ -17,6 +17,7 @@ from sktifa.datasets import fetch_amazon, fetch_planetoid, load_digits_graph
 from sktifa.diagnostics import accuracy_by_gain
 from sktifa.displays import GainBinsDisplay
 from sktifa.exceptions import SktifaError
+from sktifa.graph import Graph
 from sktifa.model_selection import LabeledNodeShuffleSplit
 from sktifa.tig import LabelPropagationTIG
 
@@ -48,9 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--splits", type=int, default=3, help="random splits (default: %(default)s)"
     )
     demo.add_argument(
+        "--epochs", type=int, default=400, help="at most (default: %(default)s)"
+    )
+    demo.add_argument(
         "--picture",
         type=Path,
-        default=Path("demo.png"),
+        default=Path("sktifa-demo.png"),
         help="where to save the picture (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
@@ -89,7 +93,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     jobs = [
         (seed, split, name)
         for seed, split in enumerate(splits)
-        for name in ("label propagation", *_classifiers(0))
+        for name in ("label propagation", *_classifiers(0, arguments.epochs))
     ]
     for seed, (train, val, test), name in track(
         jobs, description="fitting", console=console
@@ -99,7 +103,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
         if name == "label propagation":
             predicted = propagated
         else:
-            model = _classifiers(seed)[name]
+            model = _classifiers(seed, arguments.epochs)[name]
             model.fit(
                 graph[train], target[train], X_val=graph[val], y_val=target[val]
             )
@@ -153,17 +157,19 @@ def _load(name: str, root: str | None) -> Bunch:
     return load_digits_graph()
 
 
-def _classifiers(seed: int) -> dict[str, BaseEstimator]:
-    uniform = {"weighting": "uniform", "perturbation": "uniform", "pairing": "uniform"}
+def _classifiers(seed: int, max_iter: int) -> dict[str, GNNClassifier]:
+    shared: dict[str, Any] = {"random_state": seed, "max_iter": max_iter}
     return {
-        "GCN": GNNClassifier(random_state=seed),
-        "uniform-GCL": TIFAGCLClassifier(random_state=seed, **uniform),
-        "TIFA-GCL": TIFAGCLClassifier(random_state=seed),
+        "GCN": GNNClassifier(**shared),
+        "uniform-GCL": TIFAGCLClassifier(
+            weighting="uniform", perturbation="uniform", pairing="uniform", **shared
+        ),
+        "TIFA-GCL": TIFAGCLClassifier(**shared),
     }
 
 
 def _propagate(
-    graph: object, target: np.ndarray, train: np.ndarray
+    graph: Graph, target: np.ndarray, train: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return every node's information gain, and its class by label propagation."""
     spread = LabelPropagationTIG().fit(graph[train], target[train])

@@ -17,8 +17,8 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -69,12 +69,14 @@ from sktifa.training import (
     SupervisedObjective,
     TrainingLog,
     Validation,
-    evaluate,
     split_generator,
     train,
 )
 
 __all__ = ["GNNClassifier", "TIFAGCLClassifier"]
+
+# Labelled nodes that each class needs before early_stopping="auto" sets some aside.
+FEWEST_TO_SPARE = 100
 
 SamplerName = Literal["auto", "saint-tifa", "saint-rw", "neighbor"]
 
@@ -121,13 +123,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Largest number of epochs.
     min_iter : int, default=30
         Epochs before training may stop early.
-    early_stopping : bool, default=True
+    early_stopping : "auto" or bool, default="auto"
         Stop when validation no longer improves, and keep the best model. Uses
-        ``X_val`` and ``y_val`` of `fit`, or sets labelled nodes aside.
+        ``X_val`` and ``y_val`` of `fit`, or sets labelled nodes aside: True wherever
+        each class can spare one, "auto" only where each has 100. With few labels,
+        training on all of them for `max_iter` epochs is the better model.
     validation_fraction : float, default=0.2
-        Share of each class's labelled nodes that is set aside when `fit` is given no
-        validation set. With fewer labels than would give each class one, nothing is
-        set aside and `max_iter` epochs are run.
+        Share of each class's labelled nodes that is set aside.
     n_iter_no_change : int, default=50
         Epochs without improvement after which training stops.
     tol : float, default=0.0
@@ -222,7 +224,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "weight_decay": [Interval(numbers.Real, 0, None, closed="left")],
         "max_iter": [Interval(numbers.Integral, 1, None, closed="left")],
         "min_iter": [Interval(numbers.Integral, 0, None, closed="left")],
-        "early_stopping": ["boolean"],
+        "early_stopping": [StrOptions({"auto"}), "boolean"],
         "validation_fraction": [Interval(numbers.Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(numbers.Integral, 1, None, closed="left")],
         "tol": [Interval(numbers.Real, 0, None, closed="left")],
@@ -243,6 +245,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
+    # What a fit leaves for prediction and for `_by_row`.
+    _rows: NearestNeighbors | None
+    _node_of_row: NDArray[np.int64] | None
+    _train_graph: Graph | None
+    _seen_nodes: NDArray[np.int64] | None
+
     def __init__(
         self,
         encoder: EncoderName | type[nn.Module] | Callable[..., nn.Module] = "gcn",
@@ -258,7 +266,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         weight_decay: float = 0.005,
         max_iter: int = 400,
         min_iter: int = 30,
-        early_stopping: bool = True,
+        early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.2,
         n_iter_no_change: int = 50,
         tol: float = 0.0,
@@ -357,7 +365,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if X_val is not None or y_val is not None:
             validation = self._given_validation(graph, X_val, y_val, device)
         elif self.early_stopping:
-            held_out = _hold_out(codes, self.validation_fraction, random_state)
+            held_out = _hold_out(codes, self, random_state)
             if held_out.any():
                 train_mask &= ~held_out
                 validation = _validation(
@@ -516,7 +524,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             sample_weight, np.empty((n_rows, 0)), ensure_non_negative=True
         )
         self._rows = self._node_of_row = self._train_graph = None
-        self._seen_nodes: NDArray[np.int64] | None = None
+        self._seen_nodes = None
         if not isinstance(X, Graph):
             X, codes, weight = self._nodes_from_rows(X, codes, weight)
         labeled = codes >= 0
@@ -787,7 +795,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self, log: TrainingLog, context: Any, labeled: tuple[Graph, NDArray[Any]]
     ) -> bool:
         if self.verbose and distributed.rank() == 0 and log.n_iter % self.verbose == 0:
-            message = f"{self.setting}, epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
+            message = (
+                f"{self.setting}, epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
+            )
             if log.validation_scores:
                 message += (
                     f", validation accuracy {log.validation_scores[-1]:.4f} before it"
@@ -1069,7 +1079,7 @@ loss_curve_, validation_scores_, validation_losses_
         weight_decay: float = 0.005,
         max_iter: int = 400,
         min_iter: int = 30,
-        early_stopping: bool = True,
+        early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.2,
         n_iter_no_change: int = 50,
         tol: float = 0.0,
@@ -1229,7 +1239,7 @@ loss_curve_, validation_scores_, validation_losses_
                 hop_weight=self.hop_weight,
                 feature_weight=self.feature_weight,
                 n_positives=self.n_positives,
-                negative_ranks=tuple(self.negative_ranks),
+                negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
             )
             if self.pairing == "tifa":
                 distribution = statistics.label_distribution(
@@ -1416,7 +1426,10 @@ def _distinct_rows(
             strict=True,
         )
         keys = np.array(
-            [b"".join((i.tobytes(), v.tobytes(), c.tobytes())).hex() for i, v, c in parts]
+            [
+                b"".join((i.tobytes(), v.tobytes(), c.tobytes())).hex()
+                for i, v, c in parts
+            ]
         )
     else:
         joined = np.column_stack([X.astype(np.float64), codes])
@@ -1451,18 +1464,22 @@ def _validation(
 
 
 def _hold_out(
-    codes: NDArray[np.int64], fraction: float, random_state: np.random.RandomState
+    codes: NDArray[np.int64],
+    estimator: GNNClassifier,
+    random_state: np.random.RandomState,
 ) -> NDArray[np.bool_]:
     """Choose a share of each class's labelled nodes for validation.
 
-    None at all where a class is too small to give one: with so few labels, training
-    on all of them is worth more than knowing when to stop.
+    None at all where a class has too few: training on all of them is then worth more
+    than knowing when to stop.
     """
     held_out = np.zeros(len(codes), dtype=bool)
-    for code in range(codes.max() + 1):
-        of_class = np.flatnonzero(codes == code)
-        size = int(fraction * len(of_class))
-        if size == 0:
-            return np.zeros(len(codes), dtype=bool)
-        held_out[random_state.permutation(of_class)[:size]] = True
+    fraction = estimator.validation_fraction
+    least = FEWEST_TO_SPARE if estimator.early_stopping == "auto" else 1 / fraction
+    counts = np.bincount(codes[codes >= 0])
+    if counts.min() < least:
+        return held_out
+    for code, count in enumerate(counts):
+        of_class = random_state.permutation(np.flatnonzero(codes == code))
+        held_out[of_class[: int(fraction * count)]] = True
     return held_out

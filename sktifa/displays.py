@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +13,9 @@ from sktifa.diagnostics import accuracy_by_gain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["GainBinsDisplay"]
+__all__ = ["GainBinsDisplay", "SearchDisplay"]
 
 
 class GainBinsDisplay:
@@ -42,7 +43,7 @@ class GainBinsDisplay:
     """
 
     ax_: Axes
-    figure_: Figure
+    figure_: Figure | SubFigure
 
     def __init__(self, accuracies: Mapping[str, NDArray[np.float64]]) -> None:
         self.accuracies = accuracies
@@ -109,3 +110,161 @@ class GainBinsDisplay:
         ax.legend()
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+class SearchDisplay:
+    """Validation score against each hyper-parameter of a search.
+
+    A dot is a candidate; the line is the mean of the candidates with a value, or in a
+    bin of ten, whatever their other parameters: what mattered has a line that is not
+    flat.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_candidates,)
+        Mean validation score.
+    values : mapping of str to list
+        Each hyper-parameter's value in every candidate; None where it has none.
+    score_name : str, default="score"
+        Name of the score.
+
+    Attributes
+    ----------
+    axes_, figure_ : ndarray of matplotlib Axes, Figure
+        Where it was drawn, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from sktifa.displays import SearchDisplay
+    >>> model = LogisticRegression(max_iter=500)
+    >>> search = GridSearchCV(model, {"C": [1e-3, 1.0]})
+    >>> display = SearchDisplay.from_search(search.fit(*load_iris(return_X_y=True)))
+    >>> values, means = display.marginal("C")
+    >>> values, means.round(2)
+    ([0.001, 1.0], array([0.74, 0.97]))
+    """
+
+    axes_: NDArray[Any]
+    figure_: Figure
+
+    def __init__(
+        self,
+        scores: NDArray[np.float64],
+        values: Mapping[str, list[Any]],
+        score_name: str = "score",
+    ) -> None:
+        self.scores, self.values, self.score_name = scores, values, score_name
+
+    @classmethod
+    def from_search(cls, search: Any, metric: str | None = None) -> SearchDisplay:
+        """Read a fitted search of scikit-learn's or ours.
+
+        Parameters
+        ----------
+        search : fitted search
+            With ``cv_results_``.
+        metric : str, default=None
+            With several metrics, the one to show; None is the one of `refit`.
+
+        Returns
+        -------
+        SearchDisplay
+            Of the hyper-parameters that take more than one value.
+        """
+        results = search.cv_results_
+        if metric is None:
+            several = getattr(search, "multimetric_", False)
+            metric = search.refit if several else "score"
+        names = sorted({name for params in results["params"] for name in params})
+        values = {
+            name: [params.get(name) for params in results["params"]] for name in names
+        }
+        values = {n: v for n, v in values.items() if len(set(map(repr, v))) > 1}
+        return cls(results[f"mean_test_{metric}"], values, metric)
+
+    def marginal(self, name: str, n_bins: int = 10) -> tuple[list[Any], NDArray]:
+        """Return a hyper-parameter's values and the mean score at each.
+
+        Parameters
+        ----------
+        name : str
+            The hyper-parameter.
+        n_bins : int, default=10
+            A number that takes more values than this is put in as many bins of equal
+            counts, each standing at its median.
+
+        Returns
+        -------
+        values : list
+            Sorted, where they can be.
+        means : ndarray of float64
+            Failed candidates don't count.
+        """
+        values, known = self.values[name], np.isfinite(self.scores)
+        if _are_numbers(values) and len(set(values)) > n_bins:
+            order = np.argsort(values, kind="stable")
+            bins = np.array_split(order[known[order]], n_bins)
+            return (
+                [float(np.median([values[i] for i in chosen])) for chosen in bins],
+                np.array([self.scores[chosen].mean() for chosen in bins]),
+            )
+        by_value: dict[str, list[int]] = {}
+        for i, value in enumerate(values):
+            if known[i]:
+                by_value.setdefault(repr(value), []).append(i)
+        groups = list(by_value.values())
+        if _are_numbers(values):
+            groups.sort(key=lambda group: values[group[0]])
+        means = np.array([self.scores[group].mean() for group in groups])
+        return [values[group[0]] for group in groups], means
+
+    def plot(self, n_columns: int = 3) -> SearchDisplay:
+        """Draw a panel for each hyper-parameter.
+
+        Parameters
+        ----------
+        n_columns : int, default=3
+            Panels side by side.
+
+        Returns
+        -------
+        self
+        """
+        from matplotlib.figure import Figure
+
+        n_panels = max(len(self.values), 1)
+        n_columns = min(n_columns, n_panels)
+        n_rows = -(-n_panels // n_columns)
+        figure = Figure(figsize=(4 * n_columns, 3 * n_rows), layout="constrained")
+        axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+        for ax, name in zip(axes.flat, self.values, strict=False):
+            values, (at, means) = self.values[name], self.marginal(name)
+            if not _are_numbers(values):
+                # Words and tuples stand in the order of their scores.
+                at = [str(at[i]) for i in np.argsort(means)]
+                means, values = np.sort(means), [str(value) for value in values]
+                place = {value: i for i, value in enumerate(at)}
+                kept = [i for i, value in enumerate(values) if value in place]
+                ax.plot([place[values[i]] for i in kept], self.scores[kept], ".")
+                ax.set_xticks(range(len(at)), at)
+                at = list(range(len(at)))
+            else:
+                ax.plot(values, self.scores, ".", alpha=0.5)
+                low, high = min(values), max(values)
+                if low > 0 and high > 20 * low:
+                    ax.set_xscale("log")
+            ax.plot(at, means, marker="o")
+            ax.set(xlabel=name)
+        for row in axes:
+            row[0].set_ylabel(f"validation {self.score_name}")
+        for ax in axes.flat[len(self.values) :]:
+            ax.set_visible(False)
+        self.axes_, self.figure_ = axes, figure
+        return self
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(isinstance(v, Real) and not isinstance(v, bool) for v in values)

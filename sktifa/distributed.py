@@ -9,6 +9,7 @@ everything here does nothing.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, TypeVar
 
 import torch
@@ -79,18 +80,21 @@ def mean(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def parallel(step: nn.Module) -> nn.Module:
+def parallel(step: nn.Module, all_used: bool = False) -> nn.Module:
     """Average the gradients of a module whose forward is a whole step's loss.
 
     One forward a step, however often the encoder inside runs; buffers stay each
-    process's own until `share`.
+    process's own until `share`. Some convolutions hold parameters that they don't use;
+    `all_used` says that there are none.
     """
     if n_ranks() == 1:
         return step
-    # Some convolutions hold parameters that they don't use.
-    return DistributedDataParallel(
-        step, broadcast_buffers=False, find_unused_parameters=True
-    )
+    with warnings.catch_warnings():
+        # Its successor is not in all versions of PyTorch that we run with.
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+        return DistributedDataParallel(
+            step, broadcast_buffers=False, find_unused_parameters=not all_used
+        )
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from sktifa.sampled import NodeFeatures, free_memory, record_stream
 from sktifa.encoders import Encoder
+from sktifa.sampled import NodeFeatures, free_memory, record_stream
 from sktifa.sampling.prefetch import prefetch
 from sktifa.sparse import Adjacency, Features
 from sktifa.statistics import DeviceGraph, as_tensor
@@ -40,8 +41,14 @@ _ARRAYS = 4
 # Blocks alive at once: in use, ready, in work.
 _BLOCKS = 3
 # Convolutions that gather a message an arc.
-_PASSES_MESSAGES = ("GATConv", "ChebConv", "ARMAConv", "FeaStConv", "GraphConv",
-                    "HypergraphConv")
+_PASSES_MESSAGES = (
+    "GATConv",
+    "ChebConv",
+    "ARMAConv",
+    "FeaStConv",
+    "GraphConv",
+    "HypergraphConv",
+)
 _SUMS_DEGREES = ("ChebConv", "ARMAConv")
 
 
@@ -101,7 +108,8 @@ class LayerwisePredictor:
         """Return the last hidden layer of some nodes (None: of all), likewise."""
         encoder.eval()
         if not isinstance(encoder, Encoder):
-            return self._chosen(encoder.embed(*self._everything()), nodes)
+            embed: Any = encoder.embed
+            return self._chosen(embed(*self._everything()), nodes)
         return self._run(encoder, encoder.n_layers - 1, nodes)
 
     # ------------------------------------------------------------ whole layers
@@ -147,6 +155,7 @@ class LayerwisePredictor:
             h, graph = self._everything()
             for index in range(n_layers):
                 h = encoder.layer(index, h, graph)
+            assert isinstance(h, Tensor)
             return self._chosen(h, nodes)
         out: Tensor | None = None
         for index in range(n_layers):
@@ -289,7 +298,7 @@ def _with_empty_row(features: Features | Tensor) -> Features | Tensor:
     padded = torch.cat([dense, dense.new_zeros(1, dense.shape[1])])
     # A residual layer tells features from hidden layers.
     if isinstance(features, Features):
-        return Features(padded, tuple(padded.shape))
+        return Features(padded, (padded.shape[0], padded.shape[1]))
     return padded
 
 
@@ -326,7 +335,7 @@ def _cut(cost: NDArray[np.float64], budget: float) -> list[int]:
 
 @njit(cache=True, nogil=True)
 def _closure(indptr, indices, rows, local):
-    """Number rows and their neighbours, rows first, and cut out the rows' arcs."""
+    """Give rows and then their neighbours numbers, and cut out the rows' arcs."""
     n_arcs = 0
     for i in range(len(rows)):
         local[rows[i]] = i

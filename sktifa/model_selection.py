@@ -1,4 +1,4 @@
-"""Splits of a graph's nodes that know unlabelled nodes.
+"""Splits of a graph's nodes that know unlabelled nodes, and the paper's grids.
 
 scikit-learn's splitters take the label −1 for one more class. These keep unlabelled
 nodes in every training fold, where they carry edges and features, and out of every
@@ -22,10 +22,12 @@ from sklearn.utils import check_random_state, indexable
 
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.labels import encode_labels
+from sktifa.presets import paper_preset
 
 __all__ = [
     "LabeledNodeKFold",
     "LabeledNodeShuffleSplit",
+    "paper_grid",
     "predefined_validation_split",
 ]
 
@@ -332,7 +334,17 @@ def predefined_validation_split(
     ...     print(nodes[train], nodes[val])
     [4 0] [2 3]
 
-    ``GridSearchCV(model, grid, cv=cv, refit=False).fit(graph[nodes], y[nodes])``
+    The paper's protocol, in which the same validation nodes stop the training and
+    choose the hyper-parameters, is then::
+
+        nodes, cv = predefined_validation_split(train, val)
+        search = GridSearchCV(model, paper_grid(), cv=cv, refit=False)
+        search.fit(graph[nodes], y[nodes], X_val=graph[val], y_val=y[val])
+
+    No label outside of `train` and `val` is looked at. The winner, fitted on the
+    training nodes alone, is
+    ``model.set_params(**search.best_params_).fit(graph[train], y[train],
+    X_val=graph[val], y_val=y[val])``.
     """
     parts = [_positions(name, part) for name, part in (("train", train), ("val", val))]
     both = np.intersect1d(parts[0], parts[1])
@@ -343,6 +355,100 @@ def predefined_validation_split(
         )
     fold = np.repeat([-1, 0], [len(part) for part in parts])
     return np.concatenate(parts), PredefinedSplit(fold)
+
+
+# Appendix C.3, in the order printed there.
+_METHOD_GRID: dict[str, list[Any]] = {
+    "restart_probability": [0.05, 0.1, 0.15, 0.2, 0.25],
+    "clarity_weight": [0, 0.05, 0.1, 0.15, 0.2, 0.5],
+    "negative_weight": [0, 0.1, 0.25, 0.33, 0.5, 1],
+    "pair_weight": [0, 0.05, 0.1, 0.15, 0.2, 0.25],
+    "weight_min": [0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5],
+    "weight_max": [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5],
+    "hop_weight": [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5],
+    "feature_weight": [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5],
+}
+
+# Appendix C.4. The paper fixes size and depth by the setting.
+_ENCODER_GRID: dict[str, list[Any]] = {
+    "hidden_size": [16, 32, 64, 128, 256],
+    "n_layers": [2, 3, 4, 5],
+    "learning_rate": [0.005, 0.0075, 0.01, 0.0125],
+    "dropout": [0.2, 0.3, 0.4, 0.5, 0.6],
+}
+
+
+def paper_grid(
+    setting: Literal["transductive", "inductive"] = "transductive",
+    part: Literal["method", "encoder", "all"] = "method",
+    prefix: str = "",
+) -> list[dict[str, list[Any]]]:
+    """Return the paper's hyper-parameter grids (Appendix C) by our names.
+
+    Pairs of loss weights in which the smallest is above the largest are left out: the
+    grid is a list with a dict for each value of `weight_min`.
+
+    Parameters
+    ----------
+    setting : {"transductive", "inductive"}, default="transductive"
+        Values that the paper fixes by the setting (hidden size 64 and 2 layers, or 128
+        and 3) come first in their lists.
+    part : {"method", "encoder", "all"}, default="method"
+        The eight hyper-parameters of TIFA-GCL, the four of the encoder, or both. The
+        method's grid has 12 million points, so it is one to draw from.
+    prefix : str, default=""
+        Comes before every name, ``"tifagclclassifier__"`` in a Pipeline.
+
+    Returns
+    -------
+    list of dict
+        For GridSearchCV, RandomizedSearchCV, the halving searches and our batched ones.
+
+    Raises
+    ------
+    ParameterError
+        If `setting` or `part` is unknown.
+
+    See Also
+    --------
+    sktifa.paper_preset : One value of each: those in bold print.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import ParameterSampler
+    >>> from sktifa.model_selection import paper_grid
+    >>> grid = paper_grid(part="encoder")
+    >>> grid[0]["dropout"]
+    [0.2, 0.3, 0.4, 0.5, 0.6]
+    >>> len(list(ParameterSampler(paper_grid(part="all"), 5, random_state=0)))
+    5
+    """
+    fixed = paper_preset(setting)
+    if part not in ("method", "encoder", "all"):
+        raise ParameterError(
+            f'part must be "method", "encoder" or "all", not {part!r}.'
+        )
+    encoder = {
+        name: sorted(values, key=lambda v: v != fixed[name])
+        if name in ("hidden_size", "n_layers")
+        else values
+        for name, values in _ENCODER_GRID.items()
+    }
+    grids: list[dict[str, list[Any]]] = [{}]
+    if part != "encoder":
+        grids = [
+            {
+                **_METHOD_GRID,
+                "weight_min": [low],
+                "weight_max": [w for w in _METHOD_GRID["weight_max"] if w >= low],
+            }
+            for low in _METHOD_GRID["weight_min"]
+        ]
+    if part != "method":
+        grids = [{**grid, **encoder} for grid in grids]
+    return [
+        {prefix + name: list(values) for name, values in grid.items()} for grid in grids
+    ]
 
 
 def _positions(name: str, part: ArrayLike) -> Indices:

@@ -24,9 +24,10 @@ from sktifa.contrast.subgraph import (
     anchor_pairs,
     perturb,
 )
+from sktifa.graph import Graph
 from sktifa.sampling.induced import Subgraph
 from sktifa.sparse import DENSE_FILL, Adjacency, Features
-from sktifa.statistics import DeviceGraph, as_tensor
+from sktifa.statistics import DeviceGraph, as_tensor, row_blocks
 from sktifa.training import Batch, Contrast, View
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
 
 # Features stay on a GPU up to this share of its free memory.
 _RESIDENT_SHARE = 0.3
-_ROWS = 1 << 18
 
 
 class NodeFeatures:
@@ -86,12 +86,14 @@ class NodeFeatures:
                 if isinstance(nodes, slice)
                 else self.resident.index_select(0, nodes.to(self.device))
             )
-            return Features(part, tuple(part.shape))
+            return Features(part, (part.shape[0], self.shape[1]))
         index = nodes if isinstance(nodes, slice) else nodes.cpu().numpy()
         if sparse.issparse(self.matrix) or self.is_sparse:
             return Features.from_matrix(self._normed(self.matrix[index]), self.device)
         part = self._host_rows(index)
-        return Features(part.to(self.device, non_blocking=True), tuple(part.shape))
+        return Features(
+            part.to(self.device, non_blocking=True), (part.shape[0], self.shape[1])
+        )
 
     def _host_rows(self, index: slice | NDArray[np.int64]) -> Tensor:
         pinned = self.device.type == "cuda"
@@ -115,8 +117,7 @@ class NodeFeatures:
 
     def _loaded(self) -> Tensor:
         whole = torch.empty(self.shape, device=self.device)
-        for begin in range(0, self.shape[0], _ROWS):
-            rows = slice(begin, begin + _ROWS)
+        for rows in row_blocks(*self.shape):
             part = self._normed(self.matrix[rows])
             part = part.toarray() if sparse.issparse(part) else part
             whole[rows] = as_tensor(part).to(self.device)
@@ -125,6 +126,15 @@ class NodeFeatures:
 
 class Sampler(Protocol):
     """What draws the subgraphs of an epoch."""
+
+    def fit(self, graph: Graph, y: Any = None) -> Any:
+        """Take the whole graph and its nodes' classes, -1 for unlabelled ones."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, as scikit-learn's estimators do."""
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters."""
 
     @property
     def n_subgraphs_(self) -> int:
@@ -288,7 +298,7 @@ class SampledBatches:
         weight = self.graph.arc_weight(subgraph.arcs).to(device)
         subgraph = Subgraph(
             *(
-                None if part is None else part.to(device)
+                None if part is None else part.to(device)  # type: ignore[misc]
                 for part in vars(subgraph).values()
             )
         )
@@ -301,6 +311,8 @@ class SampledBatches:
             share = share * subgraph.loss_norm[index] * len(self.codes)
         else:
             share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
+        # Worked out here, not while the step waits; the slots are counted.
+        _ = graph._slot_of_arc, graph.degree, graph.loops
         batch = Batch(self.features.rows(nodes), graph, index, codes[index], share)
         if self.contrast is not None:
             batch.contrast = self.contrast.of(

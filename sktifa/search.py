@@ -76,7 +76,9 @@ class _Batched(BaseSearchCV):
     batch_size: int | None
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Graph | ArrayLike, y: ArrayLike = None, **params: Any) -> _Batched:
+    def fit(
+        self, X: Graph | ArrayLike, y: ArrayLike | None = None, **params: Any
+    ) -> _Batched:
         """Evaluate all candidates, and refit the best one.
 
         Parameters
@@ -415,16 +417,17 @@ def _scored(
     if options["return_train_score"]:
         parts["train_scores"] = train
     error = model if isinstance(model, Exception) else model.error
-    if error is not None:
+    if isinstance(model, Exception) or error is not None:
         if error_score == "raise":
-            raise error
+            raise error  # type: ignore[misc]
         outcome["fit_error"] = "".join(format_exception(error))
         failed = error_score
         if hasattr(scorer, "_scorers"):
             failed = dict.fromkeys(scorer._scorers, error_score)
         return {**outcome, **dict.fromkeys(parts, failed)}
     # The logits of all nodes are known: scoring runs nothing forward.
-    estimator._logits = lambda X: model.logits[X.nodes].astype(np.float64)
+    logits: Any = model.logits
+    estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
     begin = time.perf_counter()
     for name, part in parts.items():
         X_part, y_part = _safe_split(estimator, X, y, part, train)

@@ -81,14 +81,14 @@ class StackedModel:
         The whole graph.
     generator : torch.Generator
         Draws dropout.
-    rng : numpy.random.Generator
-        Draws perturbations.
     index, target, weight : Tensor
         Labelled training nodes, their classes and their share of the cross-entropy.
     validation : tuple of Tensor or None
         The same for the validation nodes.
     loss_weights, perturber, pairs
         The contrast's; None for a supervised model.
+    seed : int
+        Seeds the perturbations.
     logits : ndarray of float32, shape (n_nodes, n_classes)
         After training: every node's scores by the model that is kept.
     error : Exception or None
@@ -98,7 +98,6 @@ class StackedModel:
     estimator: GNNClassifier
     graph: Graph
     generator: torch.Generator
-    rng: np.random.Generator
     index: Tensor
     target: Tensor
     weight: Tensor
@@ -106,6 +105,7 @@ class StackedModel:
     loss_weights: NDArray[np.float64] | None = None
     perturber: GraphPerturber | None = None
     pairs: sparse.csr_array | None = None
+    seed: int = 0
     logits: NDArray[np.float32] | None = None
     error: Exception | None = None
     log: TrainingLog = field(default_factory=TrainingLog)
@@ -208,7 +208,7 @@ def prepare(
             graph, given.get("X_val"), given.get("y_val"), cpu
         )
     elif estimator.early_stopping:
-        held_out = _hold_out(codes, estimator.validation_fraction, random_state)
+        held_out = _hold_out(codes, estimator, random_state)
         if held_out.any():
             training &= ~held_out
             validation = _validation(
@@ -221,7 +221,6 @@ def prepare(
         estimator,
         graph,
         generator,
-        rng,
         torch.from_numpy(nodes),
         torch.from_numpy(codes),
         torch.from_numpy(weight / weight.sum()).float(),
@@ -233,6 +232,8 @@ def prepare(
         model.loss_weights, model.perturber, model.pairs = estimator._contrast_terms(
             graph, nodes, codes, device, rng
         )
+        # As PerturbedViews seeds its views.
+        model.seed = int(rng.integers(2**63))
     return model
 
 
@@ -313,6 +314,11 @@ def train_stacked(
             on_stop(model)
 
 
+# Probabilities of survival, of each model or of each model's nodes, and what the
+# survivors of each model are multiplied by.
+_Drop = tuple[Tensor, Tensor]
+
+
 class _Blocks:
     """Copies of one graph, of which the first `n_models` are in use."""
 
@@ -352,50 +358,42 @@ class _Blocks:
         )
 
     def transform(
-        self, weight: Tensor, keep: Tensor | None, scale: Tensor | None, generator: Any
+        self, weight: Tensor, drop: _Drop | None, generator: torch.Generator
     ) -> Tensor:
-        """Multiply the features of each model by its weights.
+        """Multiply the features of each model by its weights, after dropout."""
+        if self.features.pattern is not None:
+            drawn = None if drop is None else self._drawn(drop, generator)
+            return _BlockProduct.apply(weight.flatten(0, 1), self, drawn)
+        values = self.features.values[None]
+        if drop is not None:
+            keep, scale = drop
+            shape = (self.n_models, self.n_nodes, self.n_features)
+            mask = keep_mask(shape, keep[:, :, None], weight.device, generator)
+            values = values * (mask * scale[:, None])
+        return torch.matmul(values, weight).flatten(0, 1)
 
-        `keep` holds the probability of survival of every (model, node) or, where it
-        has one column, of every model; None is without dropout.
-        """
-        b = self.n_models
-        if not self.features.is_sparse:
-            values = self.features.values[None]
-            if keep is not None:
-                shape = (b, self.n_nodes, self.n_features)
-                mask = keep_mask(shape, keep[:, :, None], weight.device, generator)
-                values = values * (mask * scale[:, None])
-            return torch.matmul(values, weight).flatten(0, 1)
-        return _BlockProduct.apply(
-            weight.flatten(0, 1), self, *self._drawn(keep, scale, generator)
-        )
-
-    def _drawn(
-        self, keep: Tensor | None, scale: Tensor | None, generator: Any
-    ) -> tuple[Tensor | None, Tensor | None]:
-        if keep is None:
-            return None, None
-        stored = self.features.values.shape[0]
+    def _drawn(self, drop: _Drop, generator: torch.Generator) -> _Drop:
+        """Draw a mask of the stored values."""
+        keep, scale = drop
         if keep.shape[1] > 1:
             keep = keep.index_select(1, self.features.pattern.row)
-        shape = (self.n_models, stored)
+        shape = (self.n_models, self.features.values.shape[0])
         return keep_mask(shape, keep, scale.device, generator), scale
 
-    def values(self, mask: Tensor | None, scale: Tensor | None) -> Tensor:
+    def values(self, drawn: _Drop | None) -> Tensor:
         """Return the stored values of all blocks, by node."""
-        stored = self.features.values.shape[0]
-        if mask is None:
-            return self._values[: self.n_models * stored]
+        if drawn is None:
+            return self._values[: self._n_stored]
+        mask, scale = drawn
         return (mask * scale).mul_(self.features.values).flatten()
 
-    def transposed_values(self, mask: Tensor | None, scale: Tensor | None) -> Tensor:
+    def transposed_values(self, drawn: _Drop | None) -> Tensor:
         """Return the same by feature."""
         pattern = self.features.pattern
-        if mask is None:
+        if drawn is None:
             return self._transposed[: self._n_stored]
-        mask = mask.index_select(1, pattern.transpose_order)
-        return (mask * scale).mul_(pattern.transposed_values).flatten()
+        mask = drawn[0].index_select(1, pattern.transpose_order)
+        return (mask * drawn[1]).mul_(pattern.transposed_values).flatten()
 
     @cached_property
     def _transposed(self) -> Tensor:
@@ -410,29 +408,29 @@ class _BlockProduct(torch.autograd.Function):
     """Block-diagonal sparse features times stacked weights."""
 
     @staticmethod
-    def forward(ctx, weight, blocks, mask, scale):  # noqa: ANN001, ANN205
-        ctx.args = blocks, blocks.n_models, mask, scale
+    def forward(ctx, weight, blocks, drawn):  # noqa: ANN001, ANN205
+        ctx.args = blocks, blocks.n_models, drawn
         n, size = blocks.n_models * blocks.n_nodes, blocks._n_stored
         return csr_product(
             blocks._f_crow[: n + 1],
             blocks._f_col[:size],
-            blocks.values(mask, scale),
+            blocks.values(drawn),
             weight.contiguous(),
             n,
         )
 
     @staticmethod
     def backward(ctx, grad):  # noqa: ANN001, ANN205
-        blocks, b, mask, scale = ctx.args
-        rows, size = b * blocks.n_features, blocks._n_stored
+        blocks, n_models, drawn = ctx.args
+        rows, size = n_models * blocks.n_features, blocks._n_stored
         product = csr_product(
             blocks._t_crow[: rows + 1],
             blocks._t_col[:size],
-            blocks.transposed_values(mask, scale),
+            blocks.transposed_values(drawn),
             grad.contiguous(),
             rows,
         )
-        return product, None, None, None
+        return product, None, None
 
 
 def _tiled(index: Tensor, copies: int, step: int) -> Tensor:
@@ -455,17 +453,22 @@ class _Views:
         self.sizes = n_nodes, n_arcs, n_nodes
         self._n_threads = min(len(models), max(1, (os.cpu_count() or 2) - 1), 32)
         self._pool = ThreadPoolExecutor(self._n_threads)
+        self._n_asked = 0
         self._drawn: list[list[NDArray[np.int64]]] = []
         self._submit()
 
     def _submit(self) -> None:
         parts = np.array_split(np.arange(len(self.models)), self._n_threads)
-        self._ahead = [self._pool.submit(self._draw, p) for p in parts if len(p)]
+        self._ahead = [
+            self._pool.submit(self._draw, p, self._n_asked) for p in parts if len(p)
+        ]
+        self._n_asked += 1
 
-    def _draw(self, ids: NDArray[np.intp]) -> list[NDArray[np.int64]]:
+    def _draw(self, ids: NDArray[np.intp], number: int) -> list[NDArray[np.int64]]:
         nodes, arcs, edges = [], [], []
         for i in ids.tolist():
-            view = self.models[i].perturber.draw(self.models[i].rng)
+            model = self.models[i]
+            view = model.perturber.draw(np.random.default_rng([model.seed, number]))
             nodes.append(view.nodes + i * self.sizes[0])
             arcs.append(view.removed_arcs + i * self.sizes[1])
             edges.append(view.added_edges + i * self.sizes[2])
@@ -607,7 +610,7 @@ class _Stack:
             self.operator = self._pair_operator([m.pairs for m in models])
 
     def _column(self, values: Any) -> Tensor:
-        column = torch.as_tensor(np.asarray(values, dtype=np.float32)[:, None])
+        column = torch.as_tensor(np.asarray(values)[:, None]).float()
         return column.to(self.device, non_blocking=True)
 
     def _pair_operator(self, parts: Sequence[sparse.csr_array | None]) -> Tensor | None:
@@ -615,20 +618,19 @@ class _Stack:
             return None
         n = self.n_nodes
         empty = sparse.csr_array((n, n), dtype=np.float32)
-        parts = [empty if part is None else part for part in parts]
-        ends = np.cumsum([0] + [part.nnz for part in parts])
-        starts = [p.indptr[:-1] + end for p, end in zip(parts, ends[:-1], strict=True)]
-        columns = [p.indices.astype(np.int32) + i * n for i, p in enumerate(parts)]
+        blocks = [empty if part is None else part for part in parts]
+        ends = np.concatenate([[0], np.cumsum([p.nnz for p in blocks])])
+        starts = [p.indptr[:-1] + end for p, end in zip(blocks, ends[:-1], strict=True)]
+        columns = [p.indices.astype(np.int32) + i * n for i, p in enumerate(blocks)]
         arrays = (
             np.concatenate([*starts, ends[-1:]]).astype(np.int32),
             np.concatenate(columns),
-            np.concatenate([p.data for p in parts]),
+            np.concatenate([p.data for p in blocks]),
         )
-        size = len(parts) * n
+        crow, col, values = (torch.from_numpy(a).to(self.device) for a in arrays)
+        size = len(blocks) * n
         return torch.sparse_csr_tensor(
-            *(torch.from_numpy(a).to(self.device) for a in arrays),
-            (size, size),
-            check_invariants=False,
+            crow, col, values, (size, size), check_invariants=False
         )
 
     def _leave_out(self, running: NDArray[np.bool_]) -> None:
@@ -662,36 +664,37 @@ class _Stack:
         row_keep: Tensor | None = None,
     ) -> Tensor:
         """Return logits of shape (n_models * n_nodes, n_classes)."""
-        b = self.blocks.n_models
-        drop = drop and self.any_dropout
-        keep = self.keep if drop else None
-        scale = 1 / self.keep if drop else None
-        first_keep, first_scale = keep, scale
+        dropped = (self.keep, 1 / self.keep) if drop and self.any_dropout else None
+        first = dropped
         if row_keep is not None:
-            first_keep = row_keep if keep is None else row_keep * keep
-            first_scale = torch.ones_like(self.keep) if scale is None else scale
-        h: Tensor | None = None
-        for layer in range(self.n_layers):
-            weight, bias = parameters[2 * layer : 2 * layer + 2]
-            if h is None:
-                out = self.blocks.transform(
-                    weight, first_keep, first_scale, self.generator
-                )
-            else:
-                if drop:
-                    mask = keep_mask(
-                        tuple(h.shape), keep[:, :, None], self.device, self.generator
-                    )
-                    h = h * (mask * scale[:, :, None])
-                out = torch.bmm(h, weight).flatten(0, 1)
-            out = self._aggregate(out, graph).view(b, self.n_nodes, -1)
-            out = out + bias[:, None]
-            if layer < self.n_layers - 1:
-                out = torch.relu(out)
-                if self.residual and h is not None and h.shape == out.shape:
-                    out = out + h
-            h = out
+            first = row_keep, torch.ones_like(self.keep)
+            if dropped is not None:
+                first = row_keep * dropped[0], dropped[1]
+        h = self._convolve(
+            0,
+            self.blocks.transform(parameters[0], first, self.generator),
+            parameters,
+            graph,
+        )
+        for layer in range(1, self.n_layers):
+            if dropped is not None:
+                keep, scale = (column[:, :, None] for column in dropped)
+                mask = keep_mask(tuple(h.shape), keep, self.device, self.generator)
+                h = h * (mask * scale)
+            out = torch.bmm(h, parameters[2 * layer]).flatten(0, 1)
+            out = self._convolve(layer, out, parameters, graph)
+            adds = self.residual and layer < self.n_layers - 1
+            h = out + h if adds and h.shape == out.shape else out
         return h.flatten(0, 1)
+
+    def _convolve(
+        self, layer: int, h: Tensor, parameters: Sequence[Tensor], graph: Adjacency
+    ) -> Tensor:
+        """Aggregate, add the bias and activate: all of a layer but its weights."""
+        bias = parameters[2 * layer + 1]
+        out = self._aggregate(h, graph).view(len(bias), self.n_nodes, -1)
+        out = out + bias[:, None]
+        return out if layer == self.n_layers - 1 else torch.relu(out)
 
     def _aggregate(self, h: Tensor, graph: Adjacency) -> Tensor:
         if self.encoder == "gcn":
@@ -856,14 +859,14 @@ class _Stack:
         for place, i in enumerate(self.ids):
             self.kept_best[int(i)] = [p[place] for p in self.best]
         n = len(self.all)
-        self.moments = self.parameters = []
+        self.moments, self.parameters = [], []
         best = [
             torch.stack([self.kept_best[i][k] for i in range(n)])
             for k in range(len(self.best))
         ]
         self.blocks.use(n)
         logits = self.forward(best, self.blocks.adjacency, drop=False)
-        logits = logits.view(n, self.n_nodes, -1).cpu().numpy()
+        of_models = logits.view(n, self.n_nodes, -1).cpu().numpy()
         best = [p.cpu() for p in best]
         for i, model in enumerate(self.all):
             network = model.estimator.network_
@@ -871,7 +874,7 @@ class _Stack:
                 parameter.copy_(value[i])
             network.eval()
             model.estimator._keep(model.log)
-            model.logits = logits[i]
+            model.logits = of_models[i]
 
     @staticmethod
     def _not_finite(model: StackedModel, epoch: int, loss: float) -> None:

@@ -31,7 +31,8 @@ __all__ = [
 
 # Good for float32, and finer than ranks of the gain need.
 _TOL = 1e-5
-_ROWS = 1 << 18
+# Features read at a time, in bytes.
+_BLOCK = 1 << 26
 
 
 @dataclass
@@ -86,6 +87,12 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
     interface = dict(array.__array_interface__)
     interface["data"] = interface["data"][0], False
     return torch.from_numpy(np.asarray(_Alias(interface, array)))
+
+
+def row_blocks(n_rows: int, width: int) -> list[slice]:
+    """Cut the rows of a dense float32 matrix into blocks of 64 MiB."""
+    step = max(1, _BLOCK // (4 * max(width, 1)))
+    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
 @dataclass
@@ -151,8 +158,7 @@ def annotated_information(
     )
     prototypes = torch.from_numpy(class_prototypes(features, codes, n_classes))
     directions = torch.nn.functional.normalize(prototypes, dim=1).float().T.to(device)
-    for begin in range(0, n, _ROWS):
-        rows = slice(begin, min(begin + _ROWS, n))
+    for rows in row_blocks(n, features.shape[1]):
         if resident is not None:
             block = resident[rows]
             cosine = block @ directions / _norms(block.square().sum(1))

@@ -450,7 +450,9 @@ def train(
             if epoch == max_iter:
                 break
             if learning_rate_decay != 1:
-                decayed = learning_rate * learning_rate_decay ** max(epoch - min_iter, 0)
+                decayed = learning_rate * learning_rate_decay ** max(
+                    epoch - min_iter, 0
+                )
                 _set_rate(
                     optimizer, max(decayed, min(learning_rate, LEARNING_RATE_FLOOR))
                 )
@@ -514,7 +516,10 @@ class _Steps:
         self.encoder, self.source = encoder, source
         self.validation, self.optimizer = validation, optimizer
         self.generator = generator
-        self._loss = distributed.parallel(_Step(encoder, objective))
+        self._loss = distributed.parallel(
+            _Step(encoder, objective),
+            isinstance(encoder, Encoder) and encoder.has_fixed_shapes,
+        )
         self._clean: Tensor | None = None
         self._evaluate, self._step = self._run_evaluation, self._run_step
 

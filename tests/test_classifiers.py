@@ -162,16 +162,27 @@ def test_validation_labels_never_train(cora):
 
 def test_early_stopping_holds_out_a_stratified_share(cora):
     graph, y = cora.graph, cora.target
-    train, _, _ = split(y, per_class=20)
-    model = GNNClassifier(device="cpu", random_state=0, n_iter_no_change=5, min_iter=10)
-    model.fit(graph[train], y[train])
+    train, val, _ = split(y, per_class=20)
+    options = {"device": "cpu", "random_state": 0, "n_iter_no_change": 5, "min_iter": 10}
+    model = GNNClassifier(**options, early_stopping=True).fit(graph[train], y[train])
     assert model.n_iter_ < 400
     assert model.n_iter_ - model.best_iter_ >= 5
-    off = GNNClassifier(**QUICK, early_stopping=False).fit(graph[train], y[train])
+    chosen = GNNClassifier(**options).fit(
+        graph[train], y[train], X_val=graph[val], y_val=y[val]
+    )
+    assert chosen.n_iter_ < 400, "a given validation set is always used"
+    off = GNNClassifier(**QUICK, early_stopping=False).fit(
+        graph[train], y[train], X_val=graph[val], y_val=y[val]
+    )
     assert off.validation_scores_ is None
-    # Too few labels to hold any out: all of them train.
+    # 20 labels a class are too few for "auto", 2 are too few altogether.
+    assert GNNClassifier(**QUICK).fit(graph[train], y[train]).validation_scores_ is None
     few, _, _ = split(y, per_class=2)
-    assert GNNClassifier(**QUICK).fit(graph[few], y[few]).validation_scores_ is None
+    model = GNNClassifier(**QUICK, early_stopping=True).fit(graph[few], y[few])
+    assert model.validation_scores_ is None
+    many = np.flatnonzero(y >= 0)
+    full = GNNClassifier(**QUICK).fit(graph[many], y[many])
+    assert len(full.validation_scores_) == full.n_iter_ + 1
 
 
 def test_warm_start_goes_on(cora):

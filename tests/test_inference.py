@@ -6,11 +6,11 @@ import torch
 from scipy import sparse
 from torch_geometric.nn import GCN
 
-from sktifa.sampled import NodeFeatures
 from sktifa.datasets import make_block_graph
 from sktifa.encoders import ENCODERS, build_encoder
 from sktifa.graph import Graph
 from sktifa.inference import LayerwisePredictor, _closure, _cut
+from sktifa.sampled import NodeFeatures
 from sktifa.sparse import Adjacency, Features
 
 CPU = torch.device("cpu")
@@ -43,8 +43,14 @@ def full(encoder, graph, device=CPU):
 def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
     graph = graphs[kind]
     encoder = build_encoder(
-        name, graph.n_features, 16, 4, n_layers=3, residual=True,
-        normalization="batch", **OPTIONS,
+        name,
+        graph.n_features,
+        16,
+        4,
+        n_layers=3,
+        residual=True,
+        normalization="batch",
+        **OPTIONS,
     ).to(device)
     for norm in encoder.norms:  # running means that are not the identity
         norm.running_mean.uniform_(-1, 1)
@@ -56,9 +62,7 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
             graph.adjacency, NodeFeatures(graph.features, device), memory
         )
         logits = predictor.logits(encoder)
-        torch.testing.assert_close(
-            logits.to(device), expected, rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(logits.to(device), expected, rtol=1e-4, atol=1e-4)
         some = predictor.logits(encoder, nodes)
         torch.testing.assert_close(
             some.to(device), expected[nodes], rtol=1e-4, atol=1e-4
@@ -77,10 +81,18 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
 def test_foreign_modules_see_the_whole_graph(graphs):
     graph = graphs["plain"]
     encoder = build_encoder(
-        GCN, graph.n_features, 16, 4, n_layers=2, residual=False, normalization=None,
+        GCN,
+        graph.n_features,
+        16,
+        4,
+        n_layers=2,
+        residual=False,
+        normalization=None,
         **OPTIONS,
     )
-    predictor = LayerwisePredictor(graph.adjacency, NodeFeatures(graph.features, CPU), 1)
+    predictor = LayerwisePredictor(
+        graph.adjacency, NodeFeatures(graph.features, CPU), 1
+    )
     torch.testing.assert_close(predictor.logits(encoder), full(encoder, graph))
     assert predictor.embed(encoder, np.arange(5)).shape == (5, 16)
 

@@ -5,14 +5,24 @@ import pytest
 from scipy.stats import chisquare
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingRandomSearchCV,
+    ParameterGrid,
+    RandomizedSearchCV,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from sktifa import GNNClassifier, TIFAGCLClassifier, paper_preset
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.model_selection import (
     LabeledNodeKFold,
     LabeledNodeShuffleSplit,
+    paper_grid,
     predefined_validation_split,
 )
 
@@ -205,3 +215,62 @@ def test_predefined_validation_refuses_overlap_and_empty_sets():
         predefined_validation_split([1, 3], [3, 4])
     with pytest.raises(ParameterError, match="val is empty"):
         predefined_validation_split([1, 3], np.zeros(5, dtype=bool))
+
+
+@pytest.mark.parametrize("setting", ["transductive", "inductive"])
+def test_paper_grid_holds_the_bold_values_and_valid_parameters(setting):
+    grid = paper_grid(setting, "all")
+    bold = paper_preset(setting)
+    names = {name for part in grid for name in part}
+    assert len(names) == 12
+    # Sizes as printed in Appendix C.
+    sizes = [len({v for part in grid for v in part[name]}) for name in sorted(names)]
+    assert sorted(sizes) == sorted([5, 6, 6, 6, 8, 9, 7, 7, 5, 4, 4, 5])
+    assert any(all(bold[name] in part[name] for name in names) for part in grid)
+    for part in grid:
+        for name, values in part.items():
+            TIFAGCLClassifier(**{name: values[0]})._validate_params()
+            TIFAGCLClassifier(**{name: values[-1]})._validate_params()
+        assert max(part["weight_min"]) <= min(part["weight_max"])
+    assert grid[0]["hidden_size"][0] == bold["hidden_size"]
+    pairs = ParameterGrid(
+        [{k: p[k] for k in ("weight_min", "weight_max")} for p in grid]
+    )
+    assert len(pairs) == 9 + 9 + 9 + 8 + 7 + 6 + 5 + 4
+    with pytest.raises(ParameterError, match="part must be"):
+        paper_grid(part="decoder")
+    with pytest.raises(ParameterError, match="setting must be"):
+        paper_grid("both")
+
+
+def test_paper_grid_in_searches_and_pipelines(digits):
+    graph, y = digits.graph[::6], digits.target[::6]
+    pipeline = make_pipeline("passthrough", GNNClassifier(max_iter=2, device="cpu"))
+    grid = paper_grid(part="encoder", prefix="gnnclassifier__")
+    assert len(ParameterGrid(grid)) == 5 * 4 * 4 * 5
+    options = {"cv": LabeledNodeKFold(2), "random_state": 0, "refit": False}
+    RandomizedSearchCV(pipeline, grid, n_iter=2, **options).fit(graph, y)
+    HalvingRandomSearchCV(
+        pipeline, grid, n_candidates=3, min_resources=150, **options
+    ).fit(graph, y)
+
+
+def test_the_papers_protocol_looks_at_no_test_label(digits):
+    graph, y = digits.graph, digits.target
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))
+    train, val, test = order[:100], order[100:250], order[250:]
+    poisoned = y.copy()
+    poisoned[test] = rng.permutation(y[test])
+    found = []
+    for labels in (y, poisoned):
+        nodes, cv = predefined_validation_split(train, val)
+        model = TIFAGCLClassifier(max_iter=8, device="cpu", random_state=0)
+        grid = {"pair_weight": [0.0, 0.25], "learning_rate": [0.001, 0.01]}
+        search = GridSearchCV(model, grid, cv=cv, refit=False)
+        search.fit(graph[nodes], labels[nodes], X_val=graph[val], y_val=labels[val])
+        best = clone(model).set_params(**search.best_params_)
+        best.fit(graph[train], labels[train], X_val=graph[val], y_val=labels[val])
+        found.append((search.cv_results_["mean_test_score"], best.predict_proba(graph)))
+    for clean, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(clean, other)

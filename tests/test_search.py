@@ -168,9 +168,7 @@ def test_a_failed_candidate_scores_error_score_and_says_why(small):
     graph, y = small
     model = TIFAGCLClassifier(max_iter=3, device="cpu", random_state=0)
     grid = {"weight_min": [0.2, 9.0], "hidden_size": [8]}
-    search = BatchedGridSearchCV(
-        model, grid, cv=LabeledNodeKFold(2), error_score=-1.0
-    )
+    search = BatchedGridSearchCV(model, grid, cv=LabeledNodeKFold(2), error_score=-1.0)
     with pytest.warns(FitFailedWarning, match=r"weight_min=9.0 is above weight_max"):
         search.fit(graph, y)
     assert search.cv_results_["mean_test_score"][1] == -1

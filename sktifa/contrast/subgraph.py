@@ -15,18 +15,33 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from sktifa.contrast.perturbation import GraphPerturber, Perturbation
+from sktifa.contrast.perturbation import GraphPerturber
 
-__all__ = ["PairSettings", "PerturbationSettings", "anchor_pairs", "perturb"]
+__all__ = [
+    "PairSettings",
+    "PerturbationSettings",
+    "SubgraphPerturbation",
+    "anchor_pairs",
+    "perturb",
+]
 
 # Rounds of a race on a GPU, and tries for an edge that is not there yet.
-_ROUNDS = 16
+_ROUNDS = 8
 _TRIES = 4
-# Distances ranked a step: with 70,000 nodes, pairs of 60 anchors.
-_DISTANCES = 1 << 22
+# Distances ranked a step: with 70,000 nodes, pairs of 60 anchors on a GPU.
+_DISTANCES = {"cpu": 1 << 19, "cuda": 1 << 22}
 _STEPS = 2**20
 _NOISE = 1e-6
 _SMALLEST_PROBABILITY = 1e-12
+
+
+@dataclass(frozen=True)
+class SubgraphPerturbation:
+    """What :class:`~sktifa.contrast.perturbation.Perturbation` tells, as tensors."""
+
+    nodes: Tensor
+    removed_arcs: Tensor
+    added_edges: Tensor
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,12 @@ def perturb(
     weights: Tensor,
     settings: PerturbationSettings,
     generator: torch.Generator,
-) -> Perturbation:
+) -> SubgraphPerturbation:
     """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
 
     On the CPU, and where a `perturbation_rate` or more than one hop of decay asks for
     it, the exact race of :class:`~sktifa.contrast.perturbation.GraphPerturber`. On a
-    GPU 16 rounds of it: the nodes of a round don't slow each other down, those
+    GPU eight rounds of it: the nodes of a round don't slow each other down, those
     of the next ones are slowed by all of them; and a drawn node removes edges of the
     original graph, so that an edge chosen from both ends goes once.
 
@@ -86,8 +101,7 @@ def perturb(
 
     Returns
     -------
-    Perturbation
-        Of tensors.
+    SubgraphPerturbation
     """
     rounds = settings.perturbation_rate is None and settings.decay_hops <= 1
     if col.is_cuda and rounds:
@@ -100,7 +114,7 @@ def perturb(
     )
     perturber = GraphPerturber(pattern, weights.cpu().numpy(), **vars(settings))
     view = perturber.draw(np.random.default_rng(int(seed)))
-    return Perturbation(
+    return SubgraphPerturbation(
         *(
             torch.from_numpy(part).to(crow.device)
             for part in (view.nodes, view.removed_arcs, view.added_edges)
@@ -114,7 +128,7 @@ def _perturb_in_rounds(
     weights: Tensor,
     settings: PerturbationSettings,
     generator: torch.Generator,
-) -> Perturbation:
+) -> SubgraphPerturbation:
     n, device = len(crow) - 1, crow.device
     counts = (crow[1:] - crow[:-1]).long()
     row = torch.repeat_interleave(counts, output_size=len(col))
@@ -126,7 +140,8 @@ def _perturb_in_rounds(
     drawn = torch.zeros(n, dtype=torch.bool, device=device)
     count = round(settings.perturbed_nodes * n)
     slows = settings.decay < 1 and settings.decay_hops == 1
-    ends = np.linspace(0, count, (min(_ROUNDS, count) if slows else 1) + 1).astype(int)
+    n_rounds = max(min(_ROUNDS, count), 1) if slows else 1
+    ends = np.linspace(0, count, n_rounds + 1).astype(int)
     order = []
     for size in np.diff(ends).tolist():
         rings = clocks.masked_fill(drawn, torch.inf).topk(size, largest=False)
@@ -142,8 +157,8 @@ def _perturb_in_rounds(
 
     # Arcs in a random order within each row: the first ones of a drawn row go.
     shuffled = torch.argsort(
-        row + torch.rand(len(row), dtype=torch.float64, device=device,
-                         generator=generator)
+        row
+        + torch.rand(len(row), dtype=torch.float64, device=device, generator=generator)
     )
     place = torch.arange(len(row), device=device) - crow[:-1].long()[row]
     chosen = shuffled[(place < settings.edges_removed) & drawn[row]]
@@ -158,7 +173,9 @@ def _perturb_in_rounds(
     arc = row * n + column
     wanted = source * n + other
     found = torch.searchsorted(arc, wanted).clamp_(max=max(len(arc) - 1, 0))
-    taken = arc[found] == wanted if len(arc) else torch.zeros_like(wanted, dtype=bool)
+    taken = (
+        arc[found] == wanted if len(arc) else torch.zeros_like(wanted, dtype=torch.bool)
+    )
     free = (other != source) & ~taken
     first = free.int().argmax(0, keepdim=True)
     there = free.gather(0, first)[0]
@@ -169,7 +186,7 @@ def _perturb_in_rounds(
     kept = torch.zeros_like(edge).scatter_(
         0, position, torch.arange(len(position), device=device)
     )
-    return Perturbation(
+    return SubgraphPerturbation(
         nodes,
         removed.nonzero().view(-1),
         torch.stack([source[kept], other[kept]]),
@@ -188,9 +205,9 @@ def anchor_pairs(
     """Choose the pairs of some anchors inside a subgraph (Eq. 12-14).
 
     Ranking all nodes for all anchors is quadratic. Random anchors are ranked
-    against all nodes of the subgraph, as many as make four million distances, and their
-    pairs weigh n / n_anchors: the pair loss is right on average. A subgraph of up to
-    2,000 nodes has all of its pairs.
+    against all nodes of the subgraph, as many as make four million distances (on the
+    CPU half a million), and their pairs weigh n / n_anchors: the pair loss is right on
+    average. A subgraph of up to 2,000 nodes (700) has all of its pairs.
 
     Parameters
     ----------
@@ -213,7 +230,9 @@ def anchor_pairs(
         ``M_P - mu_1 M_N``, with empty rows where a node is no anchor.
     """
     n, device = len(crow) - 1, crow.device
-    size = min(n, max(1, _DISTANCES // max(n, 1)) if n_anchors is None else n_anchors)
+    if n_anchors is None:
+        n_anchors = max(1, _DISTANCES.get(device.type, 1 << 19) // max(n, 1))
+    size = min(n, n_anchors)
     anchors = torch.randperm(n, generator=generator, device=device)[:size].sort().values
     begin, end = settings.negative_ranks
     if settings.kind == "uniform":

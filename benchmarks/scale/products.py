@@ -1,0 +1,188 @@
+"""A graph of ogbn-products' shape on one GPU: does the sampler keep out of the way?
+
+    python -m benchmarks.scale.products
+    python -m benchmarks.scale.products --nodes 20000 --roots 1000   # on a CPU
+
+Bars (one H100): statistics 1.5 s, 2 ms a subgraph, GPU busy 90 % of an epoch,
+prediction 3 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.scale._common import (
+    gpu_busy,
+    keep,
+    peak_memory,
+    timed,
+    training_steps,
+    wait,
+)
+from sktifa import TIFAGCLClassifier, statistics
+from sktifa.datasets import make_block_graph
+from sktifa.device import resolve_device
+from sktifa.sampled import NodeFeatures
+from sktifa.sampling import SAINTTIFASampler
+from sktifa.sampling.induced import arc_distances
+from sktifa.statistics import DeviceGraph
+
+NODES, CLASSES, FEATURES, DEGREE, LABELED = 2_449_029, 47, 100, 53.0, 0.08
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--degree", type=float, default=DEGREE)
+    parser.add_argument("--roots", type=int, default=20_000)
+    parser.add_argument("--walk-length", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    device = resolve_device(options.device)
+    rows = []
+
+    def tell(what: str, value: float, unit: str, bar: str = "") -> None:
+        rows.append({"what": what, "value": value, "unit": unit, "bar": bar})
+        print(f"{what}: {value:.4g} {unit} {bar}", flush=True)
+
+    start = time.perf_counter()
+    made = make_block_graph(
+        options.nodes,
+        CLASSES,
+        average_degree=options.degree,
+        degree_exponent=4.0,  # subgraphs as large as those of PEERS.md
+        n_features=FEATURES,
+        class_separation=2.0,
+        device=str(device),
+        random_state=0,
+    )
+    graph, target = made.graph, made.target
+    tell("make the graph", time.perf_counter() - start, "s")
+    tell("nodes", graph.n_nodes, "")
+    tell("arcs", graph.adjacency.nnz, "")
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(graph.n_nodes) < LABELED, target, -1)
+
+    # Statistics, from a graph that is on the device, and with the copy.
+    wait(device)
+    start = time.perf_counter()
+    whole: dict[str, Any] = {
+        "graph": DeviceGraph.from_graph(graph, device),
+        "features": NodeFeatures(graph.features, device),
+    }
+    wait(device)
+    tell("copy graph and features", time.perf_counter() - start, "s")
+    parts: dict[str, torch.Tensor] = {}
+
+    def information() -> None:
+        parts["z"] = statistics.annotated_information(
+            whole["graph"],
+            graph.features,
+            y,
+            CLASSES,
+            resident=whole["features"].resident,
+        )
+
+    def weights() -> None:
+        gain = statistics.information_gain(parts["z"])
+        parts["w"] = statistics.loss_weights(gain, 0.2, 2.2)
+
+    def distances() -> None:
+        pattern = whole["graph"].crow, whole["graph"].col
+        if device.type == "cpu":
+            pattern = graph.adjacency.indptr, graph.adjacency.indices
+        arc_distances(pattern, statistics.label_distribution(parts["z"]))
+
+    spent = 0.0
+    for name, work in (
+        ("label propagation and TIG", information),
+        ("gain and loss weights", weights),
+        ("arc distances", distances),
+    ):
+        seconds = timed(work, device)
+        spent += seconds
+        tell(name, seconds, "s")
+    tell("statistics in all", spent, "s", "<= 1.5")
+    parts.clear()
+
+    sampler = SAINTTIFASampler(
+        options.roots,
+        walk_length=options.walk_length,
+        device=str(device),
+        random_state=0,
+    )
+    model = TIFAGCLClassifier(
+        "sage",
+        hidden_size=options.hidden,
+        n_layers=options.layers,
+        weight_decay=0.0,
+        sampler=sampler,
+        device=str(device),
+        random_state=0,
+    )
+    whole.clear()
+    start = time.perf_counter()
+    network, source, steps = training_steps(model, graph, y, device)
+    wait(device)
+    tell("set up training, copies and statistics", time.perf_counter() - start, "s")
+
+    fitted = source.sampler
+    sizes = []
+
+    def draw() -> None:
+        for _ in range(10):
+            subgraph = fitted.sample_subgraph()
+            sizes.append((len(subgraph), len(subgraph.col)))
+
+    tell("sampler, a subgraph", timed(draw, device) * 100, "ms", "<= 2")
+    tell("nodes of a subgraph", float(np.mean(sizes, 0)[0]), "")
+    tell("arcs of a subgraph", float(np.mean(sizes, 0)[1]), "")
+
+    seconds = timed(lambda: steps.update().item(), device, repeat=2)
+    tell("TIFA-GCL epoch", seconds, "s")
+    tell("steps of an epoch", fitted.n_subgraphs_, "")
+    tell("a step", 1e3 * seconds / fitted.n_subgraphs_, "ms")
+    with gpu_busy(device) as told:
+        steps.update().item()
+    for name, value in told.items():
+        tell(name, value, "", ">= 0.9" if name == "gpu busy" else "")
+
+    tell(
+        "prediction, graph on the device",
+        timed(lambda: source.evaluate(network), device),
+        "s",
+        "<= 3",
+    )
+    model.network_ = network
+    predicted = None
+
+    def predict() -> None:
+        nonlocal predicted
+        predicted = model.predict(graph)
+
+    tell("predict(graph), copies included", timed(predict, device, 2), "s", "<= 3")
+    tell("peak memory", peak_memory(device), "GB")
+    hidden = y < 0
+    tell("accuracy", float((predicted[hidden] == target[hidden]).mean()), "")
+    keep(
+        f"scale_products_{device.type}",
+        rows,
+        seeds=[0],
+        device=device,
+        setting="transductive",
+        options=vars(options),
+    )
+
+
+if __name__ == "__main__":
+    main()

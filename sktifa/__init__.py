@@ -12,14 +12,21 @@ from sktifa.datasets import (
     make_block_graph,
 )
 from sktifa.graph import Graph
-from sktifa.model_selection import LabeledNodeKFold, LabeledNodeShuffleSplit
+from sktifa.model_selection import (
+    LabeledNodeKFold,
+    LabeledNodeShuffleSplit,
+    paper_grid,
+)
 from sktifa.presets import paper_preset
 from sktifa.sampling.random_walk import SAINTTIFASampler
+from sktifa.search import BatchedGridSearchCV, BatchedRandomizedSearchCV
 from sktifa.tig import LabelPropagationTIG
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchedGridSearchCV",
+    "BatchedRandomizedSearchCV",
     "GNNClassifier",
     "Graph",
     "LabelPropagationTIG",
@@ -35,5 +42,6 @@ __all__ = [
     "fetch_planetoid",
     "load_digits_graph",
     "make_block_graph",
+    "paper_grid",
     "paper_preset",
 ]

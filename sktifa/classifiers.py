@@ -172,6 +172,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         The labels.
     network_ : torch.nn.Module
         The trained encoder, in evaluation mode.
+    sampler_ : sampler
+        The fitted sampler, where there is one. Left out of pickles.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -606,7 +608,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Evaluate validation nodes on a graph that is not the one trained on."""
         if self.sampler is None:
             none = np.empty(0, dtype=np.int64)
-            validation.batch = self._batch(graph, none, none, none * 1.0, device)
+            validation.batch = self._batch(graph, none, none, np.empty(0), device)
         else:
             predictor = self._predictor(graph, device)
             validation.logits = lambda encoder: predictor.logits(encoder).to(device)
@@ -719,8 +721,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         hidden = self.hidden_size * (self.n_layers - 1)
         units = graph.n_features + hidden + len(self.classes_)
         arcs = graph.adjacency.nnz
-        messages = self.encoder in ("gcn", "sage", "mlp")
-        an_arc = _BYTES_AN_ARC + (0 if messages else 4 * _COPIES * hidden)
+        products = self.encoder in ("gcn", "sage", "mlp")
+        an_arc = _BYTES_AN_ARC + (0 if products else 4 * _COPIES * hidden)
         return 4.0 * _COPIES * graph.n_nodes * units + an_arc * arcs
 
     def _sampled_source(
@@ -909,6 +911,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         # Weights travel as CPU tensors: a model trained on a GPU opens anywhere.
         state = dict(super().__getstate__())
+        state.pop("sampler_", None)  # it holds the whole graph
         if "network_" in state:
             buffer = io.BytesIO()
             torch.save(state.pop("network_"), buffer)

@@ -158,9 +158,13 @@ class LayerwisePredictor:
             assert isinstance(h, Tensor)
             return self._chosen(h, nodes)
         out: Tensor | None = None
+        every = np.arange(n)
+        # A node that is asked for twice would send its neighbours' messages twice.
+        asked, place = every, None
+        if nodes is not None:
+            asked, place = np.unique(nodes, return_inverse=True)
         for index in range(n_layers):
-            last = index == n_layers - 1
-            rows = np.arange(n) if nodes is None or not last else nodes
+            rows = asked if index == n_layers - 1 else every
             values = torch.empty(len(rows), widths[index][1])
             done = 0
             for block in self._blocks(encoder, index, widths[index], rows, out, budget):
@@ -169,7 +173,7 @@ class LayerwisePredictor:
                 done += block.size
             out = values
         assert out is not None
-        return out
+        return self._chosen(out, place)
 
     # ------------------------------------------------------------------ blocks
 

@@ -91,9 +91,8 @@ class NodeFeatures:
         if sparse.issparse(self.matrix) or self.is_sparse:
             return Features.from_matrix(self._normed(self.matrix[index]), self.device)
         part = self._host_rows(index)
-        return Features(
-            part.to(self.device, non_blocking=True), (part.shape[0], self.shape[1])
-        )
+        shape = part.shape[0], self.shape[1]
+        return Features(part.to(self.device, non_blocking=True), shape)
 
     def _host_rows(self, index: slice | NDArray[np.int64]) -> Tensor:
         pinned = self.device.type == "cuda"
@@ -296,12 +295,11 @@ class SampledBatches:
     def _prepare(self, subgraph: Subgraph) -> _Prepared:
         device = self.features.device
         weight = self.graph.arc_weight(subgraph.arcs).to(device)
-        subgraph = Subgraph(
-            *(
-                None if part is None else part.to(device)  # type: ignore[misc]
-                for part in vars(subgraph).values()
-            )
-        )
+        parts: dict[str, Any] = {
+            name: None if part is None else part.to(device)
+            for name, part in vars(subgraph).items()
+        }
+        subgraph = Subgraph(**parts)
         nodes = subgraph.nodes
         graph = Adjacency.from_arcs(subgraph.crow, subgraph.col, weight)
         codes = self.codes[nodes]

@@ -21,12 +21,12 @@ OPTIONS = {"dropout": 0.5, "seed": 0}
 def graphs():
     """An unweighted graph with isolated nodes, and a weighted one, sparse features."""
     plain = make_block_graph(
-        400, 4, average_degree=5, degree_exponent=2.1, n_features=16, random_state=0
+        150, 4, average_degree=5, degree_exponent=2.1, n_features=16, random_state=0
     ).graph
     rng = np.random.default_rng(0)
     upper = sparse.triu(plain.adjacency)
     upper.data = rng.uniform(0.2, 3, upper.nnz).astype(np.float32)
-    features = sparse.random_array((400, 30), density=0.1, rng=rng, dtype=np.float32)
+    features = sparse.random_array((150, 30), density=0.1, rng=rng, dtype=np.float32)
     assert (np.diff(plain.adjacency.indptr) == 0).any()
     return {"plain": plain, "weighted": Graph(upper + upper.T, features.tocsr())}
 
@@ -56,7 +56,7 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
         norm.running_mean.uniform_(-1, 1)
         norm.running_var.uniform_(0.5, 2)
     expected = full(encoder, graph, device)
-    nodes = np.array([7, 3, 399, 3, 0])
+    nodes = np.array([7, 3, 149, 3, 0])
     for memory in (1, 60_000, 1 << 30):
         predictor = LayerwisePredictor(
             graph.adjacency, NodeFeatures(graph.features, device), memory
@@ -104,7 +104,7 @@ def test_closure_against_scipy(graphs, n_arrays_read_only):
     if not n_arrays_read_only:
         indptr, indices = indptr.copy(), indices.copy()
     rows = np.array([5, 1, 60])
-    local = np.full(400, -1, dtype=np.int32)
+    local = np.full(150, -1, dtype=np.int32)
     nodes, crow, col, arcs = _closure(indptr, indices, rows, local)
     assert (local == -1).all()
     np.testing.assert_array_equal(nodes[:3], rows)

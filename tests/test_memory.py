@@ -4,6 +4,7 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import joblib
 import numpy as np
@@ -80,13 +81,14 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
     graph, y = digits.graph[::4], digits.target[::4]
     memory = LocalMemory() if kind == "local" else joblib.Memory(tmp_path, verbose=0)
     counts = {}
+
+    def counted(work, *args, **kwargs):
+        counts[work.__name__] = counts.get(work.__name__, 0) + 1
+        return work(*args, **kwargs)
+
     for name in ("annotated_information", "sample_pairs", "graph_distances"):
-
-        def counted(*args, name=name, work=getattr(classifiers, name), **kwargs):
-            counts[name] = counts.get(name, 0) + 1
-            return work(*args, **kwargs)
-
-        monkeypatch.setattr(classifiers, name, counted)
+        work = getattr(classifiers, name)
+        monkeypatch.setattr(classifiers, name, partial(counted, work))
     model = TIFAGCLClassifier(max_iter=2, device="cpu", random_state=0, memory=memory)
     grid = {
         "restart_probability": [0.1, 0.2],

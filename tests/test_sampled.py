@@ -1,5 +1,6 @@
 """Training on sampled subgraphs, transductive and inductive."""
 
+import pickle
 import subprocess
 import sys
 
@@ -47,6 +48,42 @@ def test_learns_on_subgraphs(model, sampler, made):
     np.testing.assert_array_equal(
         fitted.predict_proba(graph), again.predict_proba(graph)
     )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("sampler", ["saint-tifa", "neighbor"])
+def test_learns_on_subgraphs_on_a_gpu(sampler, resident, made, monkeypatch):
+    graph, y, train, val, test = made
+    share = 0.3 if resident else 0.0  # else features stay in host memory
+    monkeypatch.setattr("sktifa.sampled._RESIDENT_SHARE", share)
+    model = TIFAGCLClassifier(
+        "sage", sampler=sampler, max_iter=20, device="cuda", random_state=0
+    ).fit(graph[train], y[train], X_val=graph[val], y_val=y[val])
+    chance = np.bincount(y[test]).max() / len(test)
+    assert model.score(graph[test], y[test]) > chance + 0.15
+
+
+def test_a_pickled_model_does_not_hold_the_graph(made):
+    graph, y, train, _, _ = made
+    model = GNNClassifier(sampler="saint-rw", **{**QUICK, "max_iter": 1})
+    stored = pickle.dumps(model.fit(graph[train], y[train]))
+    assert len(stored) < graph.features.nbytes / 2
+    np.testing.assert_array_equal(
+        pickle.loads(stored).predict(graph), model.predict(graph)
+    )
+
+
+@pytest.mark.parametrize("setting", ["transductive", "inductive"])
+@pytest.mark.parametrize("sampler", [None, "saint-tifa"])
+def test_plain_arrays(setting, sampler, made):
+    graph, y, train, _, test = made
+    labels = y.copy()
+    labels[test] = -1
+    model = TIFAGCLClassifier(setting=setting, sampler=sampler, **QUICK)
+    model.fit(graph.features, labels)
+    assert model.gain_.shape == (900,)
+    assert model.predict(graph.features[test]).shape == test.shape
 
 
 @pytest.mark.parametrize("encoder", ["gcn", "sage", "gat"])

@@ -192,7 +192,7 @@ def test_a_diverging_model_leaves_the_others_alone(small):
     assert (
         both.cv_results_["mean_test_score"][0] == one.cv_results_["mean_test_score"][0]
     )
-    huge = graph.with_features(np.full((400, 3), 3e38, dtype=np.float32))
+    huge = graph.with_features(np.full((400, 300), 3e38, dtype=np.float32))
     with pytest.raises(TrainingError, match="first training loss"):
         BatchedGridSearchCV(model, grid, cv=cv, error_score="raise").fit(huge, y)
 

@@ -245,10 +245,10 @@ def sample_pairs(
                 hops = distances.hops[block]
             terms.append((hop_weight, _on_device(hops, device), 0.0))
         if feature_weight:
-            if distances is None:
-                cosines = _negative_cosines(unit, block)
-            else:
+            if distances is not None:
                 cosines = _on_device(distances.negative_cosines[block], device)
+            elif unit is not None:
+                cosines = _negative_cosines(unit, block)
             terms.append((feature_weight, cosines, _COSINE_NOISE))
         ranked = rank(terms, first, n_ranks)
         positives[block, :n_ranks] = ranked[:, :n_positives]

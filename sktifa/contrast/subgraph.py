@@ -173,9 +173,9 @@ def _perturb_in_rounds(
     arc = row * n + column
     wanted = source * n + other
     found = torch.searchsorted(arc, wanted).clamp_(max=max(len(arc) - 1, 0))
-    taken = (
-        arc[found] == wanted if len(arc) else torch.zeros_like(wanted, dtype=torch.bool)
-    )
+    taken = torch.zeros_like(wanted, dtype=torch.bool)
+    if len(arc):
+        taken = arc[found] == wanted
     free = (other != source) & ~taken
     first = free.int().argmax(0, keepdim=True)
     there = free.gather(0, first)[0]

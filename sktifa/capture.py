@@ -7,25 +7,23 @@ the GPU waits for Python to launch them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 __all__ = ["capture", "snapshot"]
 
-Result = TypeVar("Result")
-
 # Kernels choose their algorithms, and optimisers make their state, in the first runs.
 WARM_UP_RUNS = 3
 
 
 def capture(
-    calls: Sequence[Callable[[], Result]],
+    calls: Sequence[Callable[[], Any]],
     *,
     generator: torch.Generator,
     restore: Callable[[], Callable[[], None]],
-) -> list[Callable[[], Result]]:
+) -> list[Callable[[], Any]]:
     """Record calls that always do the same work on the same tensors.
 
     Parameters
@@ -58,15 +56,13 @@ def capture(
     return [_captured(call, generator) for call in calls]
 
 
-def _captured(
-    call: Callable[[], Result], generator: torch.Generator
-) -> Callable[[], Result]:
+def _captured(call: Callable[[], Any], generator: torch.Generator) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         result = call()
 
-    def replay() -> Result:
+    def replay() -> Any:
         graph.replay()
         return result
 

@@ -560,7 +560,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         each other's only neighbours, and a weight would not be a number of copies.
         """
         first, node_of_row = _distinct_rows(X, codes)
-        total = np.bincount(node_of_row, weights=weight)
+        total = np.bincount(node_of_row, weights=weight).astype(np.float64)
         kept = total > 0
         number = np.where(kept, np.cumsum(kept) - 1, -1)
         first = first[kept]
@@ -1313,10 +1313,12 @@ loss_curve_, validation_scores_, validation_losses_
         pairs = None
         if self.pairing == "uniform":
             begin, end = self.negative_ranks
-            chosen = uniform_pairs(graph.n_nodes, end - begin, rng)
-            pairs = pair_operator(*chosen, self.negative_weight)
+            positives, negatives = uniform_pairs(graph.n_nodes, end - begin, rng)
+            pairs = pair_operator(positives, negatives, self.negative_weight)
         elif self.pairing == "tifa" and self.pair_weight:
-            chosen = memory.cache(_pairs, ignore=["graph", "device", "distances"])(
+            positives, negatives = memory.cache(
+                _pairs, ignore=["graph", "device", "distances"]
+            )(
                 graph=graph,
                 fingerprint=graph.fingerprint if self.memory else "",
                 distribution=label_distribution(information, self.label_distribution),
@@ -1327,7 +1329,7 @@ loss_curve_, validation_scores_, validation_losses_
                 device=str(device),
                 distances=lambda: self._shared_distances(graph, device),
             )
-            pairs = pair_operator(*chosen, self.negative_weight)
+            pairs = pair_operator(positives, negatives, self.negative_weight)
         return weights, perturber, pairs
 
     def _shared_distances(
@@ -1340,7 +1342,7 @@ loss_curve_, validation_scores_, validation_losses_
             _graph_distances, ignore=["graph", "device"]
         )(graph=graph, fingerprint=graph.fingerprint, device=str(device))
 
-    def _by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _by_row(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Give nodes of the whole graph, or rows of an array, their values.
 
         NaN for those that training did not see.

@@ -104,9 +104,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
             predicted = propagated
         else:
             model = _classifiers(seed, arguments.epochs)[name]
-            model.fit(
-                graph[train], target[train], X_val=graph[val], y_val=target[val]
-            )
+            model.fit(graph[train], target[train], X_val=graph[val], y_val=target[val])
             predicted = model.predict(graph)
         seconds.setdefault(name, []).append(time.perf_counter() - begin)
         correct = predicted[test] == target[test]

@@ -8,7 +8,8 @@ edge_index)`` comes in through the same door.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,7 +18,6 @@ from torch_geometric import nn as pyg
 
 from sktifa.exceptions import ParameterError
 from sktifa.sparse import Adjacency, Features, dropout
-
 
 __all__ = ["ENCODERS", "Encoder", "EncoderName", "build_encoder"]
 
@@ -114,10 +114,10 @@ class Encoder(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the last hidden layer, float32 of shape (n_nodes, hidden_size)."""
-        h: Features | Tensor = x
-        for index in range(self.n_layers - 1):
+        h = self.layer(0, x, graph, generator)
+        for index in range(1, self.n_layers - 1):
             h = self.layer(index, h, graph, generator)
-        return h.dense() if isinstance(h, Features) else h
+        return h
 
     def forward(
         self,
@@ -129,8 +129,8 @@ class Encoder(nn.Module):
 
         `generator` draws the dropout; None is evaluation.
         """
-        h: Features | Tensor = x
-        for index in range(self.n_layers):
+        h = self.layer(0, x, graph, generator)
+        for index in range(1, self.n_layers):
             h = self.layer(index, h, graph, generator)
         return h
 
@@ -264,20 +264,12 @@ def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module
     return factory(widths["in_channels"], widths["out_channels"])
 
 
-class seeded_globally:  # noqa: N801
+@contextmanager
+def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
     """Lend torch's global generator a seed, and put its state back afterwards."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        devices = [device] if device.type == "cuda" else []
-        self._fork = torch.random.fork_rng(devices=devices)
-        self._seed = seed
-
-    def __enter__(self) -> None:
-        self._fork.__enter__()
-        torch.manual_seed(self._seed)
-
-    def __exit__(self, *exc: object) -> None:
-        self._fork.__exit__(*exc)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def draw_seed(generator: torch.Generator) -> int:

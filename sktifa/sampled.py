@@ -191,11 +191,10 @@ class SubgraphContrast:
         )
         row_keep = torch.ones(len(nodes), device=nodes.device)
         row_keep[drawn.nodes] = 1 - self.feature_mask_rate
-        n_added = drawn.added_edges.shape[1]
         view = View(
             drawn.removed_arcs,
             drawn.added_edges,
-            graph.mean_weight.expand(n_added),
+            graph.mean_weight * drawn.is_added,
             row_keep,
         )
         pairs = None

@@ -78,8 +78,10 @@ def keep_mask(
         # 2^16 itself does not fit: a certain keep loses one chance in 65,536.
         threshold = (keep * 65536).round().clamp(0, 65535).sub(32768).to(torch.int16)
         return (bits < threshold) | (keep >= 1)
-    threshold = round(keep * 65536) - 32768
-    return bits < threshold if threshold < 32768 else torch.ones_like(bits, dtype=bool)
+    limit = round(keep * 65536) - 32768
+    if limit > 32767:
+        return torch.ones_like(bits, dtype=torch.bool)
+    return bits < limit
 
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
@@ -122,6 +124,9 @@ class Adjacency:
         weighted: bool = False,
     ) -> None:
         self.crow, self.col, self.row, self.weight = crow, col, row, weight
+        if added is None or added_weight is None:
+            added = crow.new_empty((2, 0)).long()
+            added_weight = weight.new_empty(0)
         self.added, self.added_weight = added, added_weight
         self.weighted = weighted
 
@@ -226,9 +231,7 @@ class Adjacency:
             self.weight.new_ones(self.n_nodes, 1),
             self.n_nodes,
         )[:, 0]
-        if self.added is not None:
-            degree = degree.index_add(0, self.added[0], self.added_weight)
-        return degree
+        return degree.index_add(0, self.added[0], self.added_weight)
 
     def normalized(self, h: Tensor) -> Tensor:
         """GCN's propagation ``D^-1/2 (A + I) D^-1/2 h``, D counting the self-loop."""
@@ -245,14 +248,12 @@ class Adjacency:
         return torch.where(self.degree > 0, 1 / self.degree, 0.0)[:, None]
 
     @cached_property
-    def _gcn_values(self) -> tuple[Tensor, Tensor | None]:
+    def _gcn_values(self) -> tuple[Tensor, Tensor]:
         scale = (self.degree + 1).rsqrt()
         weight = self.weight.clone()
         weight.index_fill_(0, self.loops, 1)
         values = weight * scale.index_select(0, self.row)
         values *= scale.index_select(0, self.col)
-        if self.added is None:
-            return values, None
         return values, self.added_weight * scale[self.added].prod(0)
 
     @cached_property
@@ -260,8 +261,6 @@ class Adjacency:
         """Arcs as PyG's convolutions take them, int64 of shape (2, n_arcs)."""
         kept = self._kept
         arcs = torch.stack([self.col[kept], self.row[kept]]).long()
-        if self.added is None:
-            return arcs
         return torch.cat([arcs, self.added[:, self.added_weight > 0]], dim=1)
 
     @cached_property
@@ -270,8 +269,6 @@ class Adjacency:
         if not self.weighted:
             return None
         weight = self.weight[self._kept]
-        if self.added_weight is None:
-            return weight
         return torch.cat([weight, self.added_weight[self.added_weight > 0]])
 
     @cached_property
@@ -293,11 +290,11 @@ class _SymmetricProduct(torch.autograd.Function):
 
 
 def _symmetric_product(
-    h: Tensor, graph: Adjacency, values: Tensor, added_values: Tensor | None
+    h: Tensor, graph: Adjacency, values: Tensor, added_values: Tensor
 ) -> Tensor:
     h = h.contiguous()
     out = csr_product(graph.crow, graph.col, values, h, graph.n_nodes)
-    if graph.added is not None and graph.added.shape[1]:
+    if graph.added.shape[1]:
         target, source = graph.added
         messages = added_values[:, None] * h.index_select(0, source)
         out.index_add_(0, target, messages)
@@ -345,10 +342,10 @@ class Features:
             filled = np.count_nonzero(matrix) / size
             if filled >= DENSE_FILL:
                 return cls(_values(matrix, device), shape)
-            matrix = sparse.csr_array(matrix)
         elif matrix.nnz / size >= DENSE_FILL:
             return cls(_values(matrix.toarray(), device), shape)
-        return cls(_values(matrix.data, device), shape, _Pattern(matrix, device))
+        stored = sparse.csr_array(matrix)
+        return cls(_values(stored.data, device), shape, _Pattern(stored, device))
 
     @property
     def is_sparse(self) -> bool:
@@ -409,8 +406,7 @@ class Features:
         out[self.pattern.row.long(), self.pattern.col.long()] = self.values
         return out
 
-    def _transposed_values(self) -> Tensor:
-        pattern = self.pattern
+    def _transposed_values(self, pattern: _Pattern) -> Tensor:
         if self._mask is None:
             return self.values.index_select(0, pattern.transpose_order)
         # The mask is a quarter of the values' size, so it is what is permuted.
@@ -440,9 +436,7 @@ class _Pattern:
     @cached_property
     def row(self) -> Tensor:
         ids = torch.arange(self.counts.shape[0], device=self.col.device)
-        return torch.repeat_interleave(
-            ids, self.counts, output_size=self.col.shape[0]
-        )
+        return torch.repeat_interleave(ids, self.counts, output_size=self.col.shape[0])
 
 
 class _FeatureProduct(torch.autograd.Function):
@@ -463,16 +457,14 @@ class _FeatureProduct(torch.autograd.Function):
         grad_weight = csr_product(
             pattern.transpose_crow,
             pattern.transpose_col,
-            features._transposed_values(),
+            features._transposed_values(pattern),
             grad.contiguous(),
             features.shape[1],
         )
         return grad_weight, None
 
 
-def _csr(
-    crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]
-) -> Tensor:
+def _csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -436,13 +436,13 @@ def train(
     log = TrainingLog()
     best = _Best(encoder, monitor, tol)
     try:
-        if steps.are_capturable:
-            steps.capture()
+        if isinstance(source, FullBatch) and steps.are_capturable:
+            steps.capture(source.batch)
         for epoch in range(max_iter + 1):
             validated = steps.evaluate()
             if validated is not None:
-                reached = distributed.agree(validated.tolist())
-                best.consider(*reached, log)
+                loss, accuracy = distributed.agree(validated.tolist())
+                best.consider(loss, accuracy, log)
                 if epoch >= min_iter and epoch - best.epoch >= n_iter_no_change:
                     break
             else:
@@ -530,8 +530,7 @@ class _Steps:
         Message passing by edge index looks at sizes that differ from view to view.
         """
         return (
-            isinstance(self.source, FullBatch)
-            and self.source.batch.graph.device.type == "cuda"
+            next(self.encoder.parameters()).device.type == "cuda"
             and isinstance(self.encoder, Encoder)
             and self.encoder.has_fixed_shapes
             and distributed.n_ranks() == 1
@@ -550,9 +549,8 @@ class _Steps:
         ]
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
-    def capture(self) -> None:
+    def capture(self, batch: Batch) -> None:
         """Record both halves as CUDA graphs: with a full batch they never change."""
-        batch = self.source.batch
         state = list(self.encoder.state_dict().values())
 
         def restore() -> Callable[[], None]:
@@ -583,7 +581,7 @@ class _Steps:
         elif validation.batch is not None:
             logits = evaluate(self.encoder, validation.batch)
         else:
-            logits = self._clean
+            logits = cast(Tensor, self._clean)
         logits = logits.index_select(0, validation.index)
         losses = functional.cross_entropy(logits, validation.target, reduction="none")
         accuracy = (logits.argmax(1) == validation.target).float().mean()

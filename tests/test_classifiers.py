@@ -163,7 +163,12 @@ def test_validation_labels_never_train(cora):
 def test_early_stopping_holds_out_a_stratified_share(cora):
     graph, y = cora.graph, cora.target
     train, val, _ = split(y, per_class=20)
-    options = {"device": "cpu", "random_state": 0, "n_iter_no_change": 5, "min_iter": 10}
+    options = {
+        "device": "cpu",
+        "random_state": 0,
+        "n_iter_no_change": 5,
+        "min_iter": 10,
+    }
     model = GNNClassifier(**options, early_stopping=True).fit(graph[train], y[train])
     assert model.n_iter_ < 400
     assert model.n_iter_ - model.best_iter_ >= 5
@@ -203,7 +208,9 @@ def test_class_weight_and_sample_weight(cora):
     graph, y = cora.graph, cora.target
     train, _, _ = split(y)
     base = GNNClassifier(**QUICK, early_stopping=False)
-    by_class = clone(base).set_params(class_weight={c: 1.0 if c == 3 else 1e-3 for c in range(7)})
+    by_class = clone(base).set_params(
+        class_weight={c: 1.0 if c == 3 else 1e-3 for c in range(7)}
+    )
     by_class.fit(graph[train], y[train])
     assert (by_class.predict(graph) == 3).mean() > 0.95
     by_sample = clone(base).fit(

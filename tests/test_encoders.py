@@ -114,9 +114,7 @@ def test_any_module_comes_in(factory, small, device):
     assert torch.equal(before, torch.random.get_rng_state()), "global state put back"
     encoder.eval()
     hidden = encoder.embed(features, graph)
-    torch.testing.assert_close(
-        hidden, encoder.module.hidden(features.dense()).relu()
-    )
+    torch.testing.assert_close(hidden, encoder.module.hidden(features.dense()).relu())
 
 
 def test_pygs_own_models_get_their_widths(small, device):

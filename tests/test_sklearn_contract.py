@@ -216,9 +216,7 @@ class TestMetaEstimators:
         fitted = clone(model).set_params(max_iter=5)
         fitted.set_callbacks(monitor, ProgressBar())
         fitted.fit(graph[labeled], y[labeled])
-        epochs = [
-            row for row in monitor.get_logs().data if row["task_name"] == "epoch"
-        ]
+        epochs = [row for row in monitor.get_logs().data if row["task_name"] == "epoch"]
         assert len(epochs) == 5
         assert all(0 <= row["accuracy"] <= 1 for row in epochs)
         search = GridSearchCV(clone(model).set_params(max_iter=3), {}, cv=2)

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # Rounds of a race on a GPU, and tries for an edge that is not there yet.
-_ROUNDS = 8
+_ROUNDS = 5
 _TRIES = 4
 # Distances ranked a step: with 70,000 nodes, pairs of 60 anchors on a GPU.
 _DISTANCES = {"cpu": 1 << 19, "cuda": 1 << 22}
@@ -37,11 +37,25 @@ _SMALLEST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True)
 class SubgraphPerturbation:
-    """What :class:`~sktifa.contrast.perturbation.Perturbation` tells, as tensors."""
+    """What :class:`~sktifa.contrast.perturbation.Perturbation` tells, as tensors.
+
+    Attributes
+    ----------
+    nodes : Tensor of int64
+        The perturbed nodes.
+    removed_arcs : Tensor of int64
+        Positions of arcs, both directions. One may come twice; one past the end is
+        none.
+    added_edges : Tensor of int64, shape (2, m)
+        Node pairs.
+    is_added : Tensor of bool, shape (m,)
+        Which of them count.
+    """
 
     nodes: Tensor
     removed_arcs: Tensor
     added_edges: Tensor
+    is_added: Tensor
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def perturb(
 
     On the CPU, and where a `perturbation_rate` or more than one hop of decay asks for
     it, the exact race of :class:`~sktifa.contrast.perturbation.GraphPerturber`. On a
-    GPU eight rounds of it: the nodes of a round don't slow each other down, those
+    GPU five rounds of it: the nodes of a round don't slow each other down, those
     of the next ones are slowed by all of them; and a drawn node removes edges of the
     original graph, so that an edge chosen from both ends goes once.
 
@@ -114,11 +128,12 @@ def perturb(
     )
     perturber = GraphPerturber(pattern, weights.cpu().numpy(), **vars(settings))
     view = perturber.draw(np.random.default_rng(int(seed)))
+    nodes, removed, added = (
+        torch.from_numpy(part).to(crow.device)
+        for part in (view.nodes, view.removed_arcs, view.added_edges)
+    )
     return SubgraphPerturbation(
-        *(
-            torch.from_numpy(part).to(crow.device)
-            for part in (view.nodes, view.removed_arcs, view.added_edges)
-        )
+        nodes, removed, added, torch.ones_like(added[0], dtype=torch.bool)
     )
 
 
@@ -129,68 +144,76 @@ def _perturb_in_rounds(
     settings: PerturbationSettings,
     generator: torch.Generator,
 ) -> SubgraphPerturbation:
-    n, device = len(crow) - 1, crow.device
-    counts = (crow[1:] - crow[:-1]).long()
-    row = torch.repeat_interleave(counts, output_size=len(col))
-    column = col.long()
-
+    """Perturb without once waiting for the device: all sizes are known beforehand."""
+    n, n_arcs, device = len(crow) - 1, len(col), crow.device
+    start, degree = crow[:-1].long(), crow.diff().long()
     exponent = settings.sharpness * weights
     clocks = torch.empty(n, dtype=torch.float64, device=device)
     clocks.exponential_(generator=generator).div_((exponent - exponent.max()).exp())
-    drawn = torch.zeros(n, dtype=torch.bool, device=device)
+    nodes = _race(crow, col, clocks, settings)
+
+    # Floyd's choice of distinct arcs of each drawn row; -1 where it has no more.
+    shape = (settings.edges_removed, len(nodes))
+    draws = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
+    choices: list[Tensor] = []
+    for i in range(settings.edges_removed):
+        last = degree[nodes] - (settings.edges_removed - i)
+        choice = (draws[i] * (last + 1)).long()
+        for other in choices:
+            choice = torch.where(choice == other, last, choice)
+        choices.append(torch.where(last < 0, -1, choice))
+    keys = torch.repeat_interleave(degree, output_size=n_arcs) * n + col
+    removed = torch.empty(0, dtype=torch.int64, device=device)
+    if choices and n_arcs:
+        choice = torch.stack(choices)
+        arc = torch.where(choice < 0, n_arcs, start[nodes] + choice)
+        head = col[arc.clamp(max=n_arcs - 1)].long()
+        reverse = torch.searchsorted(keys, head * n + nodes)
+        removed = torch.stack([arc, reverse.masked_fill_(choice < 0, n_arcs)]).view(-1)
+
+    source = nodes.repeat_interleave(settings.edges_added)
+    other = torch.randint(
+        max(n, 1), (_TRIES, len(source)), device=device, generator=generator
+    )
+    free = other != source
+    if n_arcs:
+        wanted = source * n + other
+        free &= keys[torch.searchsorted(keys, wanted).clamp_(max=n_arcs - 1)] != wanted
+    first = free.int().argmax(0, keepdim=True)
+    other, is_edge = other.gather(0, first)[0], free.gather(0, first)[0]
+    # Drawn from both ends, or twice from one: once is enough.
+    edge = torch.minimum(source, other) * n + torch.maximum(source, other)
+    edge, order = edge.masked_fill_(~is_edge, -1).sort()
+    is_edge = edge >= 0
+    is_edge[1:] &= edge[1:] != edge[:-1]
+    return SubgraphPerturbation(
+        nodes, removed, torch.stack([source[order], other[order]]), is_edge
+    )
+
+
+def _race(
+    crow: Tensor, col: Tensor, clocks: Tensor, settings: PerturbationSettings
+) -> Tensor:
+    """Draw the nodes whose clocks ring first, in rounds: drawn ones slow neighbours."""
+    n = len(clocks)
     count = round(settings.perturbed_nodes * n)
     slows = settings.decay < 1 and settings.decay_hops == 1
     n_rounds = max(min(_ROUNDS, count), 1) if slows else 1
-    ends = np.linspace(0, count, n_rounds + 1).astype(int)
-    order = []
-    for size in np.diff(ends).tolist():
-        rings = clocks.masked_fill(drawn, torch.inf).topk(size, largest=False)
-        order.append(rings.indices)
-        drawn[rings.indices] = True
-        if slows and size:
-            now = rings.values[-1]
-            fresh = torch.zeros(n, dtype=clocks.dtype, device=device)
+    ones = torch.ones(len(col), device=col.device)
+    pattern = torch.sparse_csr_tensor(crow, col, ones, (n, n), check_invariants=False)
+    nodes = []
+    for size in np.diff(np.linspace(0, count, n_rounds + 1).astype(int)).tolist():
+        rings = clocks.topk(size, largest=False, sorted=False)
+        nodes.append(rings.indices)
+        if len(nodes) < n_rounds and size:
+            fresh = torch.zeros(n, 1, device=col.device)
             fresh[rings.indices] = 1
-            hits = torch.zeros_like(fresh).index_add_(0, row, fresh[column])
-            clocks = now + (clocks - now) / settings.decay**hits
-    nodes = torch.cat(order)
-
-    # Arcs in a random order within each row: the first ones of a drawn row go.
-    shuffled = torch.argsort(
-        row
-        + torch.rand(len(row), dtype=torch.float64, device=device, generator=generator)
-    )
-    place = torch.arange(len(row), device=device) - crow[:-1].long()[row]
-    chosen = shuffled[(place < settings.edges_removed) & drawn[row]]
-    removed = torch.zeros(len(row), dtype=torch.bool, device=device)
-    reverse = torch.argsort(col, stable=True)
-    removed[chosen] = True
-    removed[reverse[chosen]] = True
-
-    source = nodes.repeat_interleave(settings.edges_added)
-    shape = (_TRIES, len(source))
-    other = torch.randint(max(n, 1), shape, device=device, generator=generator)
-    arc = row * n + column
-    wanted = source * n + other
-    found = torch.searchsorted(arc, wanted).clamp_(max=max(len(arc) - 1, 0))
-    taken = torch.zeros_like(wanted, dtype=torch.bool)
-    if len(arc):
-        taken = arc[found] == wanted
-    free = (other != source) & ~taken
-    first = free.int().argmax(0, keepdim=True)
-    there = free.gather(0, first)[0]
-    source, other = source[there], other.gather(0, first)[0][there]
-    edge = torch.minimum(source, other) * n + torch.maximum(source, other)
-    # Drawn from both ends, or twice from one: once is enough.
-    edge, position = torch.unique(edge, return_inverse=True)
-    kept = torch.zeros_like(edge).scatter_(
-        0, position, torch.arange(len(position), device=device)
-    )
-    return SubgraphPerturbation(
-        nodes,
-        removed.nonzero().view(-1),
-        torch.stack([source[kept], other[kept]]),
-    )
+            # A drawn clock stops; the others' time left gets longer.
+            now, hits = rings.values.max(), (pattern @ fresh)[:, 0]
+            slower = (settings.decay**hits).clamp_(min=_SMALLEST_PROBABILITY)
+            clocks = now + (clocks - now) / slower
+            clocks[rings.indices] = torch.inf
+    return torch.cat(nodes)
 
 
 def anchor_pairs(
@@ -306,11 +329,10 @@ def _hops(crow: Tensor, col: Tensor, anchors: Tensor, max_hops: int) -> Tensor:
     )
     reached = torch.zeros(n, len(anchors), device=device)
     reached[anchors, torch.arange(len(anchors), device=device)] = 1
-    hops = torch.full_like(reached, max_hops + 1.0)
-    hops[reached > 0] = 0
-    for hop in range(1, max_hops + 1):
-        reached = (pattern @ reached > 0).float()
-        hops = torch.where((reached > 0) & (hops > hop), float(hop), hops)
+    hops = max_hops + 1 - reached
+    for _ in range(max_hops):
+        reached = (pattern @ reached).add_(reached).sign_()
+        hops -= reached
     return hops.T.contiguous()
 
 

@@ -23,6 +23,7 @@ def capture(
     *,
     generator: torch.Generator,
     restore: Callable[[], Callable[[], None]],
+    warm_up_runs: int = WARM_UP_RUNS,
 ) -> list[Callable[[], Any]]:
     """Record calls that always do the same work on the same tensors.
 
@@ -36,6 +37,8 @@ def capture(
     restore : callable
         Called before the warm-up; what it returns is called after, and undoes what
         the runs have changed.
+    warm_up_runs : int, default=3
+        Runs before the recording.
 
     Returns
     -------
@@ -47,7 +50,7 @@ def capture(
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(WARM_UP_RUNS):
+        for _ in range(warm_up_runs):
             for call in calls:
                 call()
     torch.cuda.current_stream().wait_stream(stream)

@@ -1197,9 +1197,12 @@ loss_curve_, validation_scores_, validation_losses_
         rng: np.random.Generator,
     ) -> FullBatch:
         device = batch.graph.device
-        weights, perturber, pairs = self._contrast_terms(
+        weights, perturber, sets = self._contrast_terms(
             graph, nodes, codes, device, rng
         )
+        pairs = None
+        if sets is not None:
+            pairs = pair_operator(*sets, self.negative_weight)
         views = PerturbedViews(perturber, rng, batch.graph, self.feature_mask_rate)
         batch.contrast = Contrast(
             torch.from_numpy(weights).float().to(device),
@@ -1278,8 +1281,12 @@ loss_curve_, validation_scores_, validation_losses_
         codes: NDArray[np.int64],
         device: torch.device,
         rng: np.random.Generator,
-    ) -> tuple[NDArray[np.float64], GraphPerturber, sparse.csr_array | None]:
-        """Work out loss weights, what draws the perturbations, and the pairs."""
+    ) -> tuple[
+        NDArray[np.float64],
+        GraphPerturber,
+        tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    ]:
+        """Work out loss weights, what draws the perturbations, and sets of pairs."""
         self._check_weights()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
@@ -1310,15 +1317,12 @@ loss_curve_, validation_scores_, validation_losses_
             decay=1.0 if uniform else self.decay,
             decay_hops=self.decay_hops,
         )
-        pairs = None
+        sets = None
         if self.pairing == "uniform":
             begin, end = self.negative_ranks
-            positives, negatives = uniform_pairs(graph.n_nodes, end - begin, rng)
-            pairs = pair_operator(positives, negatives, self.negative_weight)
+            sets = uniform_pairs(graph.n_nodes, end - begin, rng)
         elif self.pairing == "tifa" and self.pair_weight:
-            positives, negatives = memory.cache(
-                _pairs, ignore=["graph", "device", "distances"]
-            )(
+            sets = memory.cache(_pairs, ignore=["graph", "device", "distances"])(
                 graph=graph,
                 fingerprint=graph.fingerprint if self.memory else "",
                 distribution=label_distribution(information, self.label_distribution),
@@ -1329,8 +1333,7 @@ loss_curve_, validation_scores_, validation_losses_
                 device=str(device),
                 distances=lambda: self._shared_distances(graph, device),
             )
-            pairs = pair_operator(positives, negatives, self.negative_weight)
-        return weights, perturber, pairs
+        return weights, perturber, sets
 
     def _shared_distances(
         self, graph: Graph, device: torch.device

@@ -4,10 +4,12 @@ A small graph leaves a GPU idle between kernels, and a process per model makes i
 Here B models are one: their parameters are stacked, their graphs are the blocks of one
 block-diagonal graph, and everything in which they differ (learning rate, dropout, loss
 weights, pairs, perturbed edges ...) is a tensor with an entry a model. No kernel is
-launched for one model, and the host waits for the device once an epoch.
+launched for one model, and who stops is decided on the device. On CUDA an epoch is
+recorded as CUDA graphs, and the host hears of it while the next one runs.
 
 Each model is what `fit` would have made of it: the same initial weights, validation
-nodes, pairs and perturbations. Models that stop early leave the stack.
+nodes and pairs; on the CPU the same perturbations, on CUDA some drawn in rounds. Models
+that stop early leave the stack.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import inspect
 import os
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,9 +35,11 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn import functional
 
+from sktifa.capture import capture, snapshot
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier, _hold_out, _validation
 from sktifa.contrast.loss import pair_loss, self_consistency_loss
 from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.rounds import BlockViews, RoundsPerturber
 from sktifa.exceptions import TrainingError
 from sktifa.graph import Graph
 from sktifa.sparse import Adjacency, Features, csr_product, keep_mask
@@ -62,6 +67,11 @@ _SHARED = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
 # cache; a GPU wants as many as fit.
 _MOST_MODELS = {"cpu": 4, "cuda": 256}
 _MEMORY_SHARE = 0.6
+# Epochs' worth of work on models that have stopped before the others go on without
+# them: on CUDA these have to be recorded anew, which costs as much.
+_WASTE = {"cuda": 50.0}
+# Views that one draw on a GPU makes of each model.
+_VIEWS_AHEAD = 8
 # Adam's constants, PyTorch's own.
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
@@ -86,7 +96,8 @@ class StackedModel:
     validation : tuple of Tensor or None
         The same for the validation nodes.
     loss_weights, perturber, pairs
-        The contrast's; None for a supervised model.
+        The contrast's, pairs as positive and negative sets; None for a supervised
+        model.
     seed : int
         Seeds the perturbations.
     logits : ndarray of float32, shape (n_nodes, n_classes)
@@ -104,7 +115,7 @@ class StackedModel:
     validation: tuple[Tensor, Tensor, Tensor] | None = None
     loss_weights: NDArray[np.float64] | None = None
     perturber: GraphPerturber | None = None
-    pairs: sparse.csr_array | None = None
+    pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     seed: int = 0
     logits: NDArray[np.float32] | None = None
     error: Exception | None = None
@@ -116,7 +127,8 @@ class StackedModel:
         estimator = self.estimator
         shared = [getattr(estimator, name) for name in _SHARED]
         if self.perturber is not None:
-            shared += [estimator.divergence, estimator.target]
+            in_rounds = RoundsPerturber.takes(self.perturber)
+            shared += [estimator.divergence, estimator.target, in_rounds]
         return (
             type(estimator).__name__,
             self.graph.fingerprint,
@@ -443,13 +455,73 @@ def _tiled_pointer(pointer: Tensor, copies: int, entries: int) -> Tensor:
     return torch.cat([_tiled(pointer[:-1], copies, entries), last])
 
 
+@dataclass
+class _View:
+    """A perturbed view of all blocks, as `Adjacency.perturbed` takes it.
+
+    With the probability that a feature is kept, of shape (n_models, n_nodes).
+    """
+
+    removed_arcs: Tensor
+    added_edges: Tensor
+    added_weight: Tensor | None
+    row_keep: Tensor
+
+
+class _RoundViews:
+    """Views drawn on the device, some at a time, all of the same shapes."""
+
+    def __init__(
+        self,
+        models: Sequence[StackedModel],
+        blocks: _Blocks,
+        generator: torch.Generator,
+    ) -> None:
+        device = blocks.single.device
+        perturbers = [m.perturber for m in models if m.perturber is not None]
+        rates = [m.estimator.feature_mask_rate for m in models]
+        self.keep = 1 - torch.tensor(rates, device=device)[:, None]
+        self.weight = blocks.single.mean_weight
+        self.number = torch.zeros(1, dtype=torch.int64, device=device)
+        perturber = RoundsPerturber(perturbers, device)
+        self.draw: Callable[[], BlockViews] = lambda: perturber.draw(
+            _VIEWS_AHEAD, generator
+        )
+        self.drawn = self.draw()
+
+    def advance(self) -> None:
+        """Draw the views of the next epochs, before the first of them."""
+        self.drawn = self.draw()
+
+    def next(self) -> _View:
+        """Return the next view; waits for nothing."""
+        place = self.number % _VIEWS_AHEAD
+        self.number += 1
+        drawn = self.drawn
+        removed, edges, is_added, nodes = (
+            part.index_select(0, place)[0]
+            for part in (
+                drawn.removed_arcs,
+                drawn.added_edges,
+                drawn.is_added,
+                drawn.nodes,
+            )
+        )
+        row_keep = torch.where(nodes, self.keep, 1.0)
+        return _View(removed, edges, is_added * self.weight, row_keep)
+
+
 class _Views:
     """The models' perturbations of each epoch as one, drawn ahead by threads."""
 
     def __init__(
-        self, models: Sequence[StackedModel], n_nodes: int, n_arcs: int
+        self,
+        models: Sequence[StackedModel],
+        n_nodes: int,
+        n_arcs: int,
+        device: torch.device,
     ) -> None:
-        self.models = list(models)
+        self.models, self.device = list(models), device
         self.sizes = n_nodes, n_arcs, n_nodes
         self._n_threads = min(len(models), max(1, (os.cpu_count() or 2) - 1), 32)
         self._pool = ThreadPoolExecutor(self._n_threads)
@@ -491,21 +563,75 @@ class _Views:
                 part[kind] = part[kind][..., stays] + shift
         self._drawn = drawn
 
-    def next(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the nodes, the removed arcs and the added edges of all models."""
+    def next(self) -> _View:
+        """Return the view of all models."""
         drawn = self._drawn or [part.result() for part in self._ahead]
         self._drawn = []
         self._submit()
         parts = [np.concatenate([d[k] for d in drawn], axis=-1) for k in range(3)]
         flat = torch.from_numpy(np.concatenate([p.ravel() for p in parts]))
-        if device.type == "cuda":
-            flat = flat.pin_memory().to(device, non_blocking=True)
+        if self.device.type == "cuda":
+            flat = flat.pin_memory().to(self.device, non_blocking=True)
         nodes, arcs, ends = flat.split([p.size for p in parts])
-        return nodes, arcs, ends.view(2, -1)
+        rates = [m.estimator.feature_mask_rate for m in self.models]
+        keep = 1 - torch.tensor(rates, device=self.device)
+        of_model = torch.div(nodes, self.sizes[0], rounding_mode="floor")
+        row_keep = torch.ones(len(rates) * self.sizes[0], device=self.device)
+        row_keep[nodes] = keep.index_select(0, of_model)
+        return _View(arcs, ends.view(2, -1), None, row_keep.view(len(rates), -1))
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def _pair_rows(
+    sets: tuple[NDArray[np.int64], NDArray[np.int64]],
+    weights: tuple[float, float],
+    device: torch.device,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Do as `pair_operator`: entries of each row, and their columns and values."""
+    columns, values = [], []
+    for nodes, weight in zip(sets, weights, strict=True):
+        column = torch.from_numpy(nodes).to(device)
+        present = column >= 0
+        columns.append(column)
+        share = weight / present.sum(1, keepdim=True).clamp(min=1)
+        values.append(torch.where(present, share, 0.0))
+    column, value = torch.cat(columns, 1), torch.cat(values, 1).float()
+    column, order = column.sort(dim=1)
+    kept = column >= 0
+    return kept.sum(1), column[kept], value.gather(1, order)[kept]
+
+
+class _Reader:
+    """Brings the epochs' figures to the host, on CUDA while the next epoch runs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._lag = 1 if device.type == "cuda" else 0
+        self._waiting: deque[tuple[NDArray[np.intp], Tensor, Any]] = deque()
+
+    def put(self, ids: NDArray[np.intp], figures: Tensor) -> None:
+        """Send the figures of the models `ids` on their way."""
+        event = None
+        if figures.is_cuda:
+            host = torch.empty(figures.shape, pin_memory=True)
+            figures = host.copy_(figures, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self._waiting.append((ids, figures, event))
+
+    def take(
+        self, everything: bool = False
+    ) -> list[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+        """Return what has arrived."""
+        arrived = []
+        while len(self._waiting) > (0 if everything else self._lag):
+            ids, figures, event = self._waiting.popleft()
+            if event is not None:
+                event.synchronize()
+            arrived.append((ids, figures.numpy()))
+        return arrived
 
 
 @dataclass
@@ -562,13 +688,22 @@ class _Stack:
         self.kept_best: dict[int, list[Tensor]] = {}
         self.generator = models[0].generator
         self.contrast = models[0].perturber is not None
-        self.views: _Views | None = None
+        self.views: _Views | _RoundViews | None = None
         if self.contrast:
-            n_arcs = models[0].graph.adjacency.nnz
-            self.views = _Views(models, self.n_nodes, n_arcs)
             self.divergence, self.target = first.divergence, first.target
-            self.pairs = [m.pairs for m in models]
-        self._gather(np.arange(len(models)))
+            in_rounds = RoundsPerturber.takes(models[0].perturber)
+            if device.type == "cuda" and in_rounds:
+                self.views = _RoundViews(models, self.blocks, self.generator)
+            else:
+                n_arcs = models[0].graph.adjacency.nnz
+                self.views = _Views(models, self.n_nodes, n_arcs, device)
+        n = len(models)
+        self.epoch = torch.zeros((), dtype=torch.float64, device=device)
+        self.last_loss = torch.zeros(n, device=device)
+        self.best_score = torch.full_like(self.last_loss, -torch.inf).double()
+        self.best_epoch = torch.zeros_like(self.best_score)
+        self.alive = torch.ones(n, dtype=torch.bool, device=device)
+        self._gather(np.arange(n))
 
     # ------------------------------------------------------------ who is in
 
@@ -581,15 +716,18 @@ class _Stack:
         def values(name: str) -> NDArray[np.float64]:
             return np.array([getattr(m.estimator, name) for m in models], dtype=float)
 
-        self.rates = values("learning_rate")
-        self.rate_decay, self.min_iter = (
-            values("learning_rate_decay"),
-            values("min_iter"),
-        )
-        self.max_iter, self.patience = values("max_iter"), values("n_iter_no_change")
-        self.has_validation = np.array([m.validation is not None for m in models])
-        self.by_loss = np.array([m.estimator.monitor == "loss" for m in models])
-        self.tol = values("tol")
+        def exact(name: str) -> Tensor:
+            return torch.from_numpy(values(name)).to(self.device)
+
+        self.rates = exact("learning_rate")
+        self.least_rate = self.rates.clamp(max=LEARNING_RATE_FLOOR)
+        self.rate_decay = exact("learning_rate_decay")
+        self.min_iter, self.max_iter = exact("min_iter"), exact("max_iter")
+        self.patience, self.tol = exact("n_iter_no_change"), exact("tol")
+        has_validation = [m.validation is not None for m in models]
+        self.has_validation = torch.tensor(has_validation, device=self.device)
+        by_loss = [m.estimator.monitor == "loss" for m in models]
+        self.by_loss = torch.tensor(by_loss, device=self.device)
         self.weight_decay = self._column(values("weight_decay"))
         self.any_dropout = bool(values("dropout").any())
         self.keep = 1 - self._column(values("dropout"))
@@ -604,7 +742,6 @@ class _Stack:
         if self.contrast:
             self.temperature = self._column(values("temperature"))[:, :, None]
             self.pair_weight = self._column(values("pair_weight"))
-            self.mask_keep = 1 - self._column(values("feature_mask_rate"))[:, 0]
             weights = np.stack([m.loss_weights for m in models])
             self.loss_weights = torch.from_numpy(weights).float().to(self.device)
             self.operator = self._pair_operator([m.pairs for m in models])
@@ -613,24 +750,27 @@ class _Stack:
         column = torch.as_tensor(np.asarray(values)[:, None]).float()
         return column.to(self.device, non_blocking=True)
 
-    def _pair_operator(self, parts: Sequence[sparse.csr_array | None]) -> Tensor | None:
-        if all(part is None for part in parts):
+    def _pair_operator(
+        self, sets: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]] | None]
+    ) -> Tensor | None:
+        """Make one operator of all models' pairs, where they train."""
+        if all(part is None for part in sets):
             return None
-        n = self.n_nodes
-        empty = sparse.csr_array((n, n), dtype=np.float32)
-        blocks = [empty if part is None else part for part in parts]
-        ends = np.concatenate([[0], np.cumsum([p.nnz for p in blocks])])
-        starts = [p.indptr[:-1] + end for p, end in zip(blocks, ends[:-1], strict=True)]
-        columns = [p.indices.astype(np.int32) + i * n for i, p in enumerate(blocks)]
-        arrays = (
-            np.concatenate([*starts, ends[-1:]]).astype(np.int32),
-            np.concatenate(columns),
-            np.concatenate([p.data for p in blocks]),
-        )
-        crow, col, values = (torch.from_numpy(a).to(self.device) for a in arrays)
-        size = len(blocks) * n
+        n, counts, columns, values = self.n_nodes, [], [], []
+        for i, (model, part) in enumerate(zip(self.models, sets, strict=True)):
+            if part is None:
+                counts.append(torch.zeros(n, dtype=torch.int64, device=self.device))
+                continue
+            weights = 1.0, -model.estimator.negative_weight
+            count, column, value = _pair_rows(part, weights, self.device)
+            counts.append(count)
+            columns.append(column + i * n)
+            values.append(value)
+        size = len(sets) * n
+        crow = functional.pad(torch.cat(counts).cumsum(0), (1, 0)).int()
+        column = torch.cat(columns).int()
         return torch.sparse_csr_tensor(
-            crow, col, values, (size, size), check_invariants=False
+            crow, column, torch.cat(values), (size, size), check_invariants=False
         )
 
     def _leave_out(self, running: NDArray[np.bool_]) -> None:
@@ -639,19 +779,23 @@ class _Stack:
         for place in np.flatnonzero(~running):
             self.kept_best[int(self.ids[place])] = [p[place].clone() for p in self.best]
         chosen = torch.from_numpy(stays).to(self.device)
-        with torch.no_grad():
-            self.parameters = [
-                p.detach().index_select(0, chosen).requires_grad_()
-                for p in self.parameters
-            ]
-            self.best = [p.index_select(0, chosen) for p in self.best]
-            self.moments = [
-                [p.index_select(0, chosen) for p in kind] for kind in self.moments
-            ]
+
+        def keep(tensors: Sequence[Tensor]) -> list[Tensor]:
+            return [t.detach().index_select(0, chosen) for t in tensors]
+
+        self.parameters = [p.requires_grad_() for p in keep(self.parameters)]
+        self.best, self.moments = keep(self.best), [keep(m) for m in self.moments]
+        self.last_loss, self.best_score, self.best_epoch, self.alive = keep(
+            [self.last_loss, self.best_score, self.best_epoch, self.alive]
+        )
         self.blocks.use(len(stays))
-        if self.views is not None:
+        ids = self.ids[stays]
+        if isinstance(self.views, _RoundViews):
+            models = [self.all[i] for i in ids]
+            self.views = _RoundViews(models, self.blocks, self.generator)
+        elif self.views is not None:
             self.views.keep(stays)
-        self._gather(self.ids[stays])
+        self._gather(ids)
 
     # ------------------------------------------------------------ one step
 
@@ -717,15 +861,12 @@ class _Stack:
             return losses
         if self.target == "training":
             clean = logits.detach()
-        perturbed_nodes, arcs, edges = self.views.next(self.device)
-        of_model = torch.div(perturbed_nodes, self.n_nodes, rounding_mode="floor")
-        row_keep = torch.ones(b * self.n_nodes, device=self.device)
-        row_keep[perturbed_nodes] = self.mask_keep.index_select(0, of_model)
+        view = self.views.next()
         perturbed = self.forward(
             self.parameters,
-            graph.perturbed(arcs, edges),
+            graph.perturbed(view.removed_arcs, view.added_edges, view.added_weight),
             drop=True,
-            row_keep=row_keep.view(b, self.n_nodes),
+            row_keep=view.row_keep,
         )
         log_perturbed = functional.log_softmax(perturbed, dim=1)
         clean = clean.view(b, self.n_nodes, -1) / self.temperature
@@ -738,24 +879,22 @@ class _Stack:
         return losses + (self.loss_weights * contrast).mean(1)
 
     @torch.no_grad()
-    def step(self, epoch: int) -> None:
+    def step(self, grads: Sequence[Tensor]) -> None:
         """Adam with L2 regularisation, each model at its own learning rate."""
-        steps = np.maximum(epoch - self.min_iter, 0)
-        rate = np.maximum(
-            self.rates * self.rate_decay**steps,
-            np.minimum(self.rates, LEARNING_RATE_FLOOR),
-        )
+        steps = (self.epoch - self.min_iter).clamp(min=0)
+        rate = torch.maximum(self.rates * self.rate_decay**steps, self.least_rate)
         first, second = _BETAS
-        size = self._column(-rate / (1 - first ** (epoch + 1)))
-        root = (1 - second ** (epoch + 1)) ** 0.5
-        for p, mean, square in zip(self.parameters, *self.moments, strict=True):
+        size = (-rate / (1 - first ** (self.epoch + 1))).float()
+        root = (1 - second ** (self.epoch + 1)).sqrt().float()
+        for p, grad, mean, square in zip(
+            self.parameters, grads, *self.moments, strict=True
+        ):
             shape = (-1,) + (1,) * (p.ndim - 1)
-            grad = torch.addcmul(p.grad, p, self.weight_decay.view(shape))
+            grad = torch.addcmul(grad, p, self.weight_decay.view(shape))
             mean.lerp_(grad, 1 - first)
             square.mul_(second).addcmul_(grad, grad, value=1 - second)
             denominator = square.sqrt().div_(root).add_(_EPS)
             p.add_((mean / denominator).mul_(size.view(shape)))
-            p.grad = None
 
     @torch.no_grad()
     def validate(self, clean: Tensor) -> Tensor:
@@ -775,83 +914,125 @@ class _Stack:
         try:
             self._run()
         finally:
-            if self.views is not None:
+            if isinstance(self.views, _Views):
                 self.views.close()
         self._finish()
 
-    def _run(self) -> None:
-        n = len(self.all)
-        best_score, best_epoch = np.full(n, -np.inf), np.zeros(n, dtype=int)
-        alive = np.ones(n, dtype=bool)
-        needs_clean = bool(len(self.val_nodes.index)) or (
-            self.contrast and self.target == "evaluation"
-        )
-        losses: Tensor | None = None
-        epoch = 0
-        while True:
-            clean = None
-            figures = torch.zeros(3, self.blocks.n_models, device=self.device)
-            if needs_clean:
-                with torch.no_grad():
-                    clean = self.forward(
-                        self.parameters, self.blocks.adjacency, drop=False
-                    )
-                figures[:2] = self.validate(clean)
-            if losses is not None:
-                figures[2] = losses.detach()
-            # The only wait of the epoch.
-            val_loss, accuracy, loss = figures.double().cpu().numpy()
-            ids = self.ids
-            here = alive[ids]
-            if epoch:
-                finite = np.isfinite(loss)
-                for place in np.flatnonzero(here & ~finite):
-                    self._not_finite(self.all[ids[place]], epoch, loss[place])
-                for place in np.flatnonzero(here & finite):
-                    log = self.all[ids[place]].log
-                    log.loss_curve.append(float(loss[place]))
-                    log.n_iter = epoch
-                here &= finite
-            score = np.where(self.by_loss, -val_loss, accuracy)
-            better = here & (
-                ~self.has_validation | (score > best_score[ids] + self.tol)
-            )
-            for place in np.flatnonzero(here & self.has_validation):
-                log = self.all[ids[place]].log
-                log.validation_losses.append(float(val_loss[place]))
-                log.validation_scores.append(float(accuracy[place]))
-            best_score[ids[better]] = score[better]
-            best_epoch[ids[better]] = epoch
-            self._take(better)
-            waited = epoch - best_epoch[ids]
-            patient = (epoch < self.min_iter) | (waited < self.patience)
-            here &= (patient | ~self.has_validation) & (epoch < self.max_iter)
-            alive[ids] = here
-            if not here.any():
-                break
-            # Clean is of all models: those to leave out take it along.
-            if here.mean() <= 0.8:
-                if clean is not None:
-                    chosen = torch.from_numpy(np.flatnonzero(here)).to(self.device)
-                    clean = clean.view(len(here), self.n_nodes, -1)
-                    clean = clean.index_select(0, chosen).flatten(0, 1)
-                self._leave_out(here)
-            losses = self.losses(clean)
-            losses.sum().backward()
-            self.step(epoch)
-            epoch += 1
-        for model, taken in zip(self.all, best_epoch, strict=True):
-            model.log.best_iter = int(taken)
+    def evaluate(self) -> Tensor:
+        """Open an epoch: find the best models so far, and those that stop.
+
+        Returns
+        -------
+        Tensor of shape (5, n_models)
+            Cross-entropy and accuracy on the validation nodes, the last training
+            loss, whether the model goes on, and the epoch of its best state.
+        """
+        self._clean = None
+        reached = torch.zeros(2, self.blocks.n_models, device=self.device)
+        if len(self.val_nodes.index) or (self.contrast and self.target == "evaluation"):
+            with torch.no_grad():
+                self._clean = self.forward(
+                    self.parameters, self.blocks.adjacency, drop=False
+                )
+            reached = self.validate(self._clean)
+        return self._judge(*reached)
 
     @torch.no_grad()
-    def _take(self, better: NDArray[np.bool_]) -> None:
-        """Keep the present parameters of some models."""
-        if not better.any():
-            return
-        chosen = torch.from_numpy(better).to(self.device, non_blocking=True)
+    def _judge(self, val_loss: Tensor, accuracy: Tensor) -> Tensor:
+        here = self.alive & self.last_loss.isfinite()
+        score = torch.where(self.by_loss, -val_loss, accuracy).double()
+        rises = score > self.best_score + self.tol
+        better = here & (rises | ~self.has_validation)
+        torch.where(better, score, self.best_score, out=self.best_score)
+        torch.where(better, self.epoch, self.best_epoch, out=self.best_epoch)
         for best, p in zip(self.best, self.parameters, strict=True):
             shape = (-1,) + (1,) * (p.ndim - 1)
-            torch.where(chosen.view(shape), p, best, out=best)
+            torch.where(better.view(shape), p, best, out=best)
+        waited = self.epoch - self.best_epoch
+        patient = (self.epoch < self.min_iter) | (waited < self.patience)
+        goes_on = (patient | ~self.has_validation) & (self.epoch < self.max_iter)
+        self.alive.copy_(here & goes_on)
+        rows = [val_loss, accuracy, self.last_loss, self.alive, self.best_epoch]
+        return torch.stack([row.float() for row in rows])
+
+    def update(self) -> None:
+        """Make the epoch's update. Models that have stopped take part in vain."""
+        losses = self.losses(self._clean)
+        self.step(torch.autograd.grad(losses.sum(), self.parameters))
+        self.last_loss.copy_(losses.detach())
+        self.epoch += 1
+
+    def _run(self) -> None:
+        self._clean: Tensor | None = None
+        history: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
+        waste, views = 0.0, self.views
+        evaluate, update = self._recorded()
+        reader = _Reader(self.device)
+        n_views = 0
+        while True:
+            reader.put(self.ids, evaluate())
+            history += reader.take()
+            running = history[-1][1][3] > 0 if history else np.ones(len(self.all), bool)
+            if not running.any():
+                break
+            if isinstance(views, _RoundViews) and n_views % _VIEWS_AHEAD == 0:
+                views.advance()
+            n_views += 1
+            update()
+            share = running.mean()
+            waste += 1 - share
+            if share <= 0.8 and waste > _WASTE.get(self.device.type, 0):
+                history += reader.take(everything=True)
+                running = history[-1][1][3] > 0
+                if not running.any():
+                    break
+                # Recordings keep the tensors that they work on.
+                del evaluate, update
+                self._leave_out(running)
+                waste, n_views, views = 0.0, 0, self.views
+                evaluate, update = self._recorded()
+        self._write_logs(history)
+
+    def _recorded(self) -> tuple[Callable[[], Tensor], Callable[[], Any]]:
+        """Return the two halves of an epoch, as CUDA graphs where that can be."""
+        if self.device.type != "cuda" or isinstance(self.views, _Views):
+            return self.evaluate, self.update
+        state = [*self.parameters, *self.best, *self.moments[0], *self.moments[1]]
+        state += [self.epoch, self.last_loss, self.best_score, self.best_epoch]
+        state.append(self.alive)
+        options: dict[str, Any] = {"generator": self.generator, "warm_up_runs": 1}
+        if self.views is not None:
+            state.append(self.views.number)
+            (draw,) = capture(
+                [self.views.draw], restore=lambda: snapshot([]), **options
+            )
+            self.views.draw = draw
+            # What the draw replays into is what the update reads.
+            self.views.advance()
+        evaluate, update = capture(
+            [self.evaluate, self.update], restore=lambda: snapshot(state), **options
+        )
+        return evaluate, update
+
+    def _write_logs(
+        self, history: Sequence[tuple[NDArray[np.intp], NDArray[np.float32]]]
+    ) -> None:
+        figures = np.zeros((len(history), 5, len(self.all)))
+        for epoch, (ids, values) in enumerate(history):
+            figures[epoch][:, ids] = values
+        has_validation = [m.validation is not None for m in self.all]
+        for i, model in enumerate(self.all):
+            val_loss, accuracy, loss, alive, best = figures[:, :, i].T
+            n_iter, log = int(alive.sum()), model.log
+            finite = n_iter == 0 or np.isfinite(loss[n_iter])
+            if not finite:
+                self._not_finite(model, n_iter, loss[n_iter])
+            log.best_iter = int(best[n_iter])
+            log.n_iter = n_iter = n_iter if finite else n_iter - 1
+            log.loss_curve = loss[1 : n_iter + 1].tolist()
+            if has_validation[i]:
+                log.validation_losses = val_loss[: n_iter + 1].tolist()
+                log.validation_scores = accuracy[: n_iter + 1].tolist()
 
     @torch.no_grad()
     def _finish(self) -> None:

@@ -1341,9 +1341,9 @@ loss_curve_, validation_scores_, validation_losses_
         """Return what the pairs of all fits on a graph start from, if it is kept."""
         if not self.memory or graph.n_nodes > LARGEST_SHARED:
             return None
-        return check_memory(self.memory).cache(
-            _graph_distances, ignore=["graph", "device"]
-        )(graph=graph, fingerprint=graph.fingerprint, device=str(device))
+        return check_memory(self.memory).cache(_graph_distances, ignore=["graph"])(
+            graph=graph, fingerprint=graph.fingerprint, device=str(device)
+        )
 
     def _by_row(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Give nodes of the whole graph, or rows of an array, their values.

@@ -16,6 +16,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -363,7 +364,7 @@ def _evaluate_stack(
     error_score, fit_params = options["error_score"], options["fit_params"] or {}
     device = resolve_device(tasks[0][0].device)
     # What is fitted here goes when the stack is scored.
-    tasks = [(clone(estimator), train, test) for estimator, train, test in tasks]
+    tasks = [(copy(estimator), train, test) for estimator, train, test in tasks]
 
     def prepared(task: tuple[Any, Any, Any]) -> StackedModel | Exception:
         estimator, train, _ = task
@@ -428,6 +429,7 @@ def _scored(
     # The logits of all nodes are known: scoring runs nothing forward.
     logits: Any = model.logits
     estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
+    estimator.predict = lambda X: estimator.classes_[logits[X.nodes].argmax(axis=1)]
     begin = time.perf_counter()
     for name, part in parts.items():
         X_part, y_part = _safe_split(estimator, X, y, part, train)

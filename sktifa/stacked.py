@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -169,13 +169,19 @@ def why_alone(
         return "X_val is not of the graph that is trained on"
     if estimator.encoder not in STACKABLE_ENCODERS:
         return f"encoder={estimator.encoder!r}"
-    signature = inspect.signature(type(estimator).__init__).parameters
-    for name, value in estimator.get_params(deep=False).items():
+    for name, default in _defaults(type(estimator)).items():
         if name in _PER_MODEL or name in ("encoder", "device", "verbose"):
             continue
-        if value is not signature[name].default and value != signature[name].default:
+        value = getattr(estimator, name)
+        if value is not default and value != default:
             return f"{name}={value!r}"
     return None
+
+
+@cache
+def _defaults(kind: type) -> dict[str, Any]:
+    parameters = list(inspect.signature(kind).parameters.values())
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def prepare(
@@ -483,11 +489,14 @@ class _RoundViews:
         self.keep = 1 - torch.tensor(rates, device=device)[:, None]
         self.weight = blocks.single.mean_weight
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
-        perturber = RoundsPerturber(perturbers, device)
-        self.draw: Callable[[], BlockViews] = lambda: perturber.draw(
-            _VIEWS_AHEAD, generator
-        )
+        # Kept: a recorded draw reads its tensors.
+        self.perturber = RoundsPerturber(perturbers, device)
+        self.generator = generator
+        self.draw: Callable[[], BlockViews] = self._draw
         self.drawn = self.draw()
+
+    def _draw(self) -> BlockViews:
+        return self.perturber.draw(_VIEWS_AHEAD, self.generator)
 
     def advance(self) -> None:
         """Draw the views of the next epochs, before the first of them."""

@@ -50,14 +50,14 @@ class GraphDistances:
 
     Parameters
     ----------
-    hops : ndarray of uint8, shape (n_nodes, n_nodes)
+    hops : Tensor of uint8, shape (n_nodes, n_nodes)
         Hops from the row's node to the column's.
-    negative_cosines : ndarray of float32, shape (n_nodes, n_nodes)
+    negative_cosines : Tensor of float32, shape (n_nodes, n_nodes)
         ``-cos(X_i, X_j)``.
     """
 
-    hops: np.ndarray
-    negative_cosines: np.ndarray
+    hops: Tensor
+    negative_cosines: Tensor
 
 
 def graph_distances(
@@ -86,9 +86,9 @@ def graph_distances(
     >>> from scipy.sparse import csr_array
     >>> path = csr_array(np.diag(np.ones(2), 1) + np.diag(np.ones(2), -1))
     >>> graph_distances(np.eye(3, dtype=np.float32), path).hops
-    array([[0, 1, 2],
-           [1, 0, 1],
-           [2, 1, 0]], dtype=uint8)
+    tensor([[0, 1, 2],
+            [1, 0, 1],
+            [2, 1, 0]], dtype=torch.uint8)
     """
     n_nodes = adjacency.shape[0]
     device = torch.device(device)
@@ -97,8 +97,8 @@ def graph_distances(
     indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
     unit = _unit_rows(graph_features, device)
     return GraphDistances(
-        _hops(indptr, indices, 0, n_nodes, max_hops),
-        _negative_cosines(unit, slice(0, n_nodes)).cpu().numpy(),
+        torch.from_numpy(_hops(indptr, indices, 0, n_nodes, max_hops)).to(device),
+        _negative_cosines(unit, slice(0, n_nodes)),
     )
 
 
@@ -240,13 +240,14 @@ def sample_pairs(
         terms = [(1.0, probability[block] @ surprise, _DIVERGENCE_NOISE)]
         if hop_weight:
             if distances is None:
-                hops = _hops(indptr, indices, block.start, block.stop, max_hops)
+                counts = _hops(indptr, indices, block.start, block.stop, max_hops)
+                hops = torch.from_numpy(counts).to(device)
             else:
-                hops = distances.hops[block]
-            terms.append((hop_weight, _on_device(hops, device), 0.0))
+                hops = _rows(distances.hops, block, device)
+            terms.append((hop_weight, hops, 0.0))
         if feature_weight:
             if distances is not None:
-                cosines = _on_device(distances.negative_cosines[block], device)
+                cosines = _rows(distances.negative_cosines, block, device)
             elif unit is not None:
                 cosines = _negative_cosines(unit, block)
             terms.append((feature_weight, cosines, _COSINE_NOISE))
@@ -447,9 +448,9 @@ def _smallest(total, first, n_ranks):
     return ranked
 
 
-def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    # On the CPU nobody writes to it, but torch has no read-only tensors.
-    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+def _rows(matrix: Tensor, block: slice, device: torch.device) -> Tensor:
+    """Rows of what is shared: on the CPU nobody writes to them, a GPU uses them up."""
+    return matrix[block].to(device, copy=device.type == "cuda")
 
 
 def _unit_rows(features: np.ndarray | csr_array, device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.callback import CallbackSupportMixin
+from sklearn.metrics import accuracy_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
@@ -127,7 +128,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Stop when validation no longer improves, and keep the best model. Uses
         ``X_val`` and ``y_val`` of `fit`, or sets labelled nodes aside: True wherever
         each class can spare one, "auto" only where each has 100. With few labels,
-        training on all of them for `max_iter` epochs is the better model.
+        training on all of them for `max_iter` epochs is the better model. False leaves
+        any validation set unused.
     validation_fraction : float, default=0.2
         Share of each class's labelled nodes that is set aside.
     n_iter_no_change : int, default=50
@@ -417,6 +419,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         finally:
             source.close()
         self._keep(log)
+        if log.interrupted and hasattr(self, "_parent_callback_ctx"):
+            # One fit of a search: whoever pressed Ctrl-C means the search.
+            raise KeyboardInterrupt
         context.call_on_fit_task_end(
             estimator=self,
             X=labeled[0],
@@ -477,6 +482,41 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
+    def score(
+        self,
+        X: Graph | ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy on the labelled nodes.
+
+        Parameters
+        ----------
+        X : Graph or array-like of shape (n, n_features)
+            As for `predict`.
+        y : array-like of shape (n,)
+            Labels; nodes of `missing_label` don't count.
+        sample_weight : array-like of shape (n,), default=None
+            Weight of each node.
+
+        Returns
+        -------
+        float
+            Share of the labelled nodes that are predicted right.
+
+        Raises
+        ------
+        LabelError
+            If no node is labelled.
+        """
+        codes, classes = encode_labels(y, self.missing_label)
+        labeled = codes >= 0
+        predicted = self.predict(X)[labeled]
+        weight = None if sample_weight is None else np.asarray(sample_weight)[labeled]
+        return float(
+            accuracy_score(classes[codes[labeled]], predicted, sample_weight=weight)
+        )
+
     def embed(self, X: Graph | ArrayLike) -> NDArray[np.float32]:
         """Return the last hidden layer, an embedding of each (selected) node.
 
@@ -536,6 +576,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"({self.classes_.tolist()[0]!r}), or only one class has weight: a "
                 "classifier needs at least 2 classes."
             )
+        if isinstance(self.class_weight, dict):
+            for label, value in self.class_weight.items():
+                if not 0 <= value < np.inf:
+                    raise ParameterError(
+                        f"class_weight[{label!r}] is {value}: weights must be finite "
+                        "and not negative."
+                    )
         if self.class_weight is not None:
             of_class = compute_class_weight(
                 self.class_weight,
@@ -581,7 +628,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         unknown = np.setdiff1d(known[1], self.classes_)
         if unknown.size:
             raise LabelError(
-                f"y_val has the class {unknown[0]!r}, which no training node has."
+                f"y_val has the class {unknown.tolist()[0]!r}, which no training node "
+                "has: leave its nodes out of X_val, or label one for training."
             )
         other = self._graph_of(X_val)
         nodes = other.nodes
@@ -1271,7 +1319,9 @@ loss_curve_, validation_scores_, validation_losses_
     def _check_weights(self) -> None:
         if self.weight_min > self.weight_max:
             raise ParameterError(
-                f"weight_min={self.weight_min} is above weight_max={self.weight_max}."
+                f"weight_min={self.weight_min} is above weight_max={self.weight_max}: "
+                "the weights run from weight_min, where most information arrives, up "
+                "to weight_max."
             )
 
     def _contrast_terms(
@@ -1288,6 +1338,13 @@ loss_curve_, validation_scores_, validation_losses_
     ]:
         """Work out loss weights, what draws the perturbations, and sets of pairs."""
         self._check_weights()
+        if len(self.negative_ranks) != 2 or not all(
+            isinstance(rank, numbers.Integral) for rank in self.negative_ranks
+        ):
+            raise ParameterError(
+                f"negative_ranks={self.negative_ranks!r}: give two whole numbers, the "
+                "first rank and the one after the last."
+            )
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
         memory = check_memory(self.memory)

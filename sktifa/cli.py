@@ -130,6 +130,12 @@ def run_demo(arguments: argparse.Namespace) -> int:
         "The columns in between split the test nodes by how much annotated "
         "information reaches them; ± is the spread over splits."
     )
+    if arguments.data == "digits":
+        console.print(
+            "Images tied to their nearest neighbours suit label propagation. Where "
+            "edges and features tell different things, encoders are ahead of it: try "
+            "make demo DATA=Cora ROOT=folder."
+        )
     try:
         display = GainBinsDisplay(bins).plot()
     except ModuleNotFoundError:

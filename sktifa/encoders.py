@@ -142,9 +142,11 @@ class ForeignEncoder(nn.Module):
     seed from ours for the length of the call and put back afterwards.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, n_classes: int) -> None:
         super().__init__()
+        _check_call(module.forward, 2, "forward(x, edge_index)")
         self.module = module
+        self.n_classes = n_classes
 
     def forward(
         self,
@@ -156,9 +158,18 @@ class ForeignEncoder(nn.Module):
         if isinstance(x, Features):
             x = x.drop(0.0, generator).dense()
         if generator is None:
-            return self.module(x, graph.edge_index)
-        with seeded_globally(draw_seed(generator), graph.device):
-            return self.module(x, graph.edge_index)
+            out = self.module(x, graph.edge_index)
+        else:
+            with seeded_globally(draw_seed(generator), graph.device):
+                out = self.module(x, graph.edge_index)
+        expected = (graph.n_nodes, self.n_classes)
+        if not isinstance(out, Tensor) or out.shape != expected:
+            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ParameterError(
+                f"the encoder must return class scores of shape {expected} (nodes, "
+                f"classes) from forward(x, edge_index), but returned {got}."
+            )
+        return out
 
     def embed(
         self,
@@ -249,7 +260,7 @@ def build_encoder(
             f"the encoder factory returned {type(module).__name__}, not a "
             "torch.nn.Module."
         )
-    return ForeignEncoder(module)
+    return ForeignEncoder(module, n_classes)
 
 
 def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module:
@@ -261,14 +272,28 @@ def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module
         return factory(
             **{k: v for k, v in widths.items() if k in parameters or k in known}
         )
+    _check_call(factory, 2, "encoder(n_features, n_classes)")
     return factory(widths["in_channels"], widths["out_channels"])
+
+
+def _check_call(function: Callable[..., Any], n_arguments: int, wanted: str) -> None:
+    try:
+        inspect.signature(function).bind(*range(n_arguments))
+    except TypeError as error:
+        raise ParameterError(
+            f"the encoder cannot be called as {wanted}: {error}."
+        ) from error
 
 
 @contextmanager
 def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
     """Lend torch's global generator a seed, and put its state back afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        if device.type == "cuda":
+            torch.manual_seed(seed)
+        else:
+            # Without a word to GPUs, whose generators keep their state.
+            torch.default_generator.manual_seed(seed)
         yield
 
 

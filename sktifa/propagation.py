@@ -195,7 +195,7 @@ def _chebyshev(
         warnings.warn(
             f"label propagation was cut after max_iter={max_iter} sweeps: the relative "
             f"error may be {reached:.1e} where tol={tol:.1e} needs {needed} sweeps. "
-            "Raise max_iter, tol or restart_probability.",
+            "Raise restart_probability, or the max_iter or tol of label_propagation.",
             ConvergenceWarning,
             stacklevel=5,
         )

@@ -25,6 +25,7 @@ from sktifa.contrast.subgraph import (
     perturb,
 )
 from sktifa.graph import Graph
+from sktifa.padded import PaddedBatch
 from sktifa.sampling.induced import Subgraph
 from sktifa.sparse import DENSE_FILL, Adjacency, Features
 from sktifa.statistics import DeviceGraph, as_tensor, row_blocks
@@ -288,6 +289,15 @@ class SampledBatches:
         for ready in prepared:
             yield ready.batch, None
 
+    def padded(self) -> PaddedBatch | None:
+        """Make room for a batch, after drawing one; None where features are sparse."""
+        state = self._generator.get_state()
+        drawn = self.sampler.epoch(0, transform=self._prepare)
+        batch = next(drawn).batch
+        del drawn  # which ends its thread
+        self._generator.set_state(state)
+        return None if batch.features.is_sparse else PaddedBatch.like(batch)
+
     def close(self) -> None:
         """End what draws ahead: the thread ends with its epoch."""
 
@@ -300,7 +310,8 @@ class SampledBatches:
         }
         subgraph = Subgraph(**parts)
         nodes = subgraph.nodes
-        graph = Adjacency.from_arcs(subgraph.crow, subgraph.col, weight)
+        weighted = self.graph.weight is not None
+        graph = Adjacency.from_arcs(subgraph.crow, subgraph.col, weight, weighted)
         codes = self.codes[nodes]
         index = (codes >= 0).nonzero().view(-1)
         share = self.weight[nodes[index]]
@@ -308,8 +319,8 @@ class SampledBatches:
             share = share * subgraph.loss_norm[index] * len(self.codes)
         else:
             share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
-        # Worked out here, not while the step waits; the slots are counted.
-        _ = graph._slot_of_arc, graph.degree, graph.loops
+        # Worked out here, not while the step waits.
+        _ = graph.degree, graph._slot_of_arc
         batch = Batch(self.features.rows(nodes), graph, index, codes[index], share)
         if self.contrast is not None:
             batch.contrast = self.contrast.of(

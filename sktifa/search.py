@@ -377,7 +377,8 @@ def _evaluate_stack(
         except Exception as error:
             return error
 
-    n_threads = min(len(tasks), joblib.cpu_count())
+    # On a GPU what is left to the CPU is Python's, for which threads only queue up.
+    n_threads = min(len(tasks), 2 if device.type == "cuda" else joblib.cpu_count())
     with ThreadPoolExecutor(n_threads) as pool:
         models = list(pool.map(prepared, tasks))
     groups: dict[tuple[Any, ...], list[StackedModel]] = defaultdict(list)

@@ -138,8 +138,13 @@ class Adjacency:
         return cls.from_arcs(crow, col, _values(matrix.data, device))
 
     @classmethod
-    def from_arcs(cls, crow: Tensor, col: Tensor, weight: Tensor) -> Adjacency:
-        """Build from CSR arrays already on the device."""
+    def from_arcs(
+        cls, crow: Tensor, col: Tensor, weight: Tensor, weighted: bool | None = None
+    ) -> Adjacency:
+        """Build from CSR arrays already on the device.
+
+        Whether weights differ from 1 is looked up where `weighted` doesn't tell.
+        """
         n, device = crow.shape[0] - 1, crow.device
         ids = torch.arange(n + 1, dtype=torch.int32, device=device)
         counts = (crow[1:] - crow[:-1]).long()
@@ -154,8 +159,11 @@ class Adjacency:
         full_col[slot], full_col[loop] = col.to(torch.int32), ids[:n]
         full_row[slot], full_row[loop] = arc_row, ids[:n]
         full_weight[slot] = weight.to(torch.float32)
-        weighted = bool((weight != 1).any()) if weight.numel() else False
-        return cls(full_crow, full_col, full_row, full_weight, weighted=weighted)
+        if weighted is None:
+            weighted = bool((weight != 1).any()) if weight.numel() else False
+        graph = cls(full_crow, full_col, full_row, full_weight, weighted=weighted)
+        graph.loops = loop
+        return graph
 
     @property
     def n_nodes(self) -> int:
@@ -216,10 +224,12 @@ class Adjacency:
 
     @cached_property
     def _slot_of_arc(self) -> Tensor:
-        is_arc = torch.ones_like(self.col, dtype=torch.bool)
-        is_arc[self.loops] = False
+        # One diagonal slot comes before the arcs of each further row.
+        n_arcs = self.col.shape[0] - self.n_nodes
+        row = torch.repeat_interleave(self.crow.diff() - 1, output_size=n_arcs)
+        slot = row + torch.arange(n_arcs, device=self.device)
         # A diagonal slot has weight 0 anyway: it stands for "no arc".
-        return torch.cat([is_arc.nonzero()[:, 0], self.loops[:1]])
+        return torch.cat([slot, self.loops[:1]])
 
     @cached_property
     def degree(self) -> Tensor:

@@ -69,7 +69,7 @@ _MOST_MODELS = {"cpu": 4, "cuda": 256}
 _MEMORY_SHARE = 0.6
 # Epochs' worth of work on models that have stopped before the others go on without
 # them: on CUDA these have to be recorded anew, which costs as much.
-_WASTE = {"cuda": 50.0}
+_WASTE = {"cuda": 20.0}
 # Views that one draw on a GPU makes of each model.
 _VIEWS_AHEAD = 8
 # Adam's constants, PyTorch's own.
@@ -179,7 +179,7 @@ def why_alone(
 
 
 @cache
-def _defaults(kind: type) -> dict[str, Any]:
+def _defaults(kind: Any) -> dict[str, Any]:
     parameters = list(inspect.signature(kind).parameters.values())
     return {parameter.name: parameter.default for parameter in parameters}
 
@@ -700,7 +700,8 @@ class _Stack:
         self.views: _Views | _RoundViews | None = None
         if self.contrast:
             self.divergence, self.target = first.divergence, first.target
-            in_rounds = RoundsPerturber.takes(models[0].perturber)
+            perturber = models[0].perturber
+            in_rounds = perturber is not None and RoundsPerturber.takes(perturber)
             if device.type == "cuda" and in_rounds:
                 self.views = _RoundViews(models, self.blocks, self.generator)
             else:
@@ -712,6 +713,8 @@ class _Stack:
         self.best_score = torch.full_like(self.last_loss, -torch.inf).double()
         self.best_epoch = torch.zeros_like(self.best_score)
         self.alive = torch.ones(n, dtype=torch.bool, device=device)
+        # Every node's logits at the epoch's opening.
+        self.clean: Tensor | None = None
         self._gather(np.arange(n))
 
     # ------------------------------------------------------------ who is in
@@ -902,8 +905,9 @@ class _Stack:
             grad = torch.addcmul(grad, p, self.weight_decay.view(shape))
             mean.lerp_(grad, 1 - first)
             square.mul_(second).addcmul_(grad, grad, value=1 - second)
-            denominator = square.sqrt().div_(root).add_(_EPS)
-            p.add_((mean / denominator).mul_(size.view(shape)))
+            # size * mean / (sqrt(square) / root + eps), in as few passes as can be.
+            scale = (size * root).view(shape)
+            p.addcdiv_(mean, square.sqrt().add_(_EPS * root).div_(scale))
 
     @torch.no_grad()
     def validate(self, clean: Tensor) -> Tensor:
@@ -936,14 +940,14 @@ class _Stack:
             Cross-entropy and accuracy on the validation nodes, the last training
             loss, whether the model goes on, and the epoch of its best state.
         """
-        self._clean = None
+        self.clean = None
         reached = torch.zeros(2, self.blocks.n_models, device=self.device)
         if len(self.val_nodes.index) or (self.contrast and self.target == "evaluation"):
             with torch.no_grad():
-                self._clean = self.forward(
+                self.clean = self.forward(
                     self.parameters, self.blocks.adjacency, drop=False
                 )
-            reached = self.validate(self._clean)
+            reached = self.validate(self.clean)
         return self._judge(*reached)
 
     @torch.no_grad()
@@ -966,13 +970,12 @@ class _Stack:
 
     def update(self) -> None:
         """Make the epoch's update. Models that have stopped take part in vain."""
-        losses = self.losses(self._clean)
+        losses = self.losses(self.clean)
         self.step(torch.autograd.grad(losses.sum(), self.parameters))
         self.last_loss.copy_(losses.detach())
         self.epoch += 1
 
     def _run(self) -> None:
-        self._clean: Tensor | None = None
         history: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
         waste, views = 0.0, self.views
         evaluate, update = self._recorded()

@@ -403,6 +403,10 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     not, are tied to their `n_neighbors` nearest training rows and get the mean of what
     those received, tempered by their own affinity to each class.
 
+    Z* of most nodes is far below 1: put a StandardScaler between this step and a
+    classifier that is regularised, such as LogisticRegression. In a pipeline whose
+    last step doesn't know unlabelled nodes, fit on ``graph[labeled], y[labeled]``.
+
     Examples
     --------
     >>> import numpy as np

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.encoders import Encoder
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.sparse import Adjacency, Features
+
+if TYPE_CHECKING:
+    from sktifa.padded import PaddedBatch
 
 __all__ = [
     "Batch",
@@ -252,6 +255,9 @@ class BatchSource(Protocol):
     ) -> Iterator[tuple[Batch, Tensor | None]]:
         """Yield the epoch's batches, each with its nodes' logits where known."""
 
+    def padded(self) -> PaddedBatch | None:
+        """Make room for the batches' tensors, if they are alike but for their size."""
+
     def close(self) -> None:
         """End what draws ahead."""
 
@@ -273,6 +279,9 @@ class FullBatch:
         if self.views is not None:
             self.views.advance()
         yield self.batch, clean
+
+    def padded(self) -> None:
+        """Return None: the batch's size is always the same."""
 
     def close(self) -> None:
         """End what draws ahead."""
@@ -376,6 +385,8 @@ class TrainingLog:
         Epochs run.
     best_iter : int
         Epochs after which the model that is kept was found.
+    interrupted : bool
+        Whether Ctrl-C ended it.
     """
 
     loss_curve: list[float] = field(default_factory=list)
@@ -383,6 +394,7 @@ class TrainingLog:
     validation_scores: list[float] = field(default_factory=list)
     n_iter: int = 0
     best_iter: int = 0
+    interrupted: bool = False
 
 
 def train(
@@ -421,23 +433,12 @@ def train(
     NotEnoughMemoryError
         If the first epoch does not fit in memory.
     """
-    device = next(encoder.parameters()).device
-    on_gpu = device.type == "cuda"
-    # A rate that is a tensor can change inside a recorded CUDA graph.
-    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-    optimizer = torch.optim.Adam(
-        encoder.parameters(),
-        lr=rate,
-        weight_decay=weight_decay,
-        fused=device.type in ("cpu", "cuda"),
-        capturable=on_gpu,
-    )
+    optimizer = make_optimizer(encoder, learning_rate, weight_decay)
     steps = _Steps(encoder, source, objective, validation, optimizer, generator)
     log = TrainingLog()
     best = _Best(encoder, monitor, tol)
     try:
-        if isinstance(source, FullBatch) and steps.are_capturable:
-            steps.capture(source.batch)
+        steps.capture_if_possible()
         for epoch in range(max_iter + 1):
             validated = steps.evaluate()
             if validated is not None:
@@ -465,6 +466,7 @@ def train(
             if distributed.agree(on_epoch(log)):
                 break
     except KeyboardInterrupt:
+        log.interrupted = True
         warnings.warn(
             f"Training interrupted after {log.n_iter} epochs; the model of epoch "
             f"{best.epoch} is kept.",
@@ -484,6 +486,23 @@ def train(
     distributed.share(encoder)
     log.best_iter = best.epoch
     return log
+
+
+def make_optimizer(
+    encoder: nn.Module, learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Make Adam, fit to be recorded on a GPU."""
+    device = next(encoder.parameters()).device
+    on_gpu = device.type == "cuda"
+    # A rate that is a tensor can change inside a recorded CUDA graph.
+    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
+    return torch.optim.Adam(
+        encoder.parameters(),
+        lr=rate,
+        weight_decay=weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+        capturable=on_gpu,
+    )
 
 
 class _Step(nn.Module):
@@ -534,8 +553,15 @@ class _Steps:
             and isinstance(self.encoder, Encoder)
             and self.encoder.has_fixed_shapes
             and distributed.n_ranks() == 1
-            and (self.validation is None or self.validation.logits is None)
+            and self._is_always_alike
         )
+
+    @property
+    def _is_always_alike(self) -> bool:
+        if isinstance(self.source, FullBatch):
+            return self.validation is None or self.validation.logits is None
+        # Batch normalisation would count the nodes that subgraphs are filled up with.
+        return not any(isinstance(m, nn.BatchNorm1d) for m in self.encoder.modules())
 
     def evaluate(self) -> Tensor | None:
         """Evaluate all nodes; return validation cross-entropy and accuracy."""
@@ -549,8 +575,33 @@ class _Steps:
         ]
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
+    def capture_if_possible(self) -> None:
+        """Record what never changes."""
+        if self.are_capturable:
+            if isinstance(self.source, FullBatch):
+                self.capture(self.source.batch)
+            elif (padded := self.source.padded()) is not None:
+                self.capture_steps(padded)
+
     def capture(self, batch: Batch) -> None:
         """Record both halves as CUDA graphs: with a full batch they never change."""
+        self._evaluate, step = self._recorded(
+            [self._run_evaluation, lambda: self._run_step(batch, self._clean)]
+        )
+        self._step = lambda batch, clean: step()
+
+    def capture_steps(self, padded: PaddedBatch) -> None:
+        """Record a step on subgraphs, which are filled up to one size."""
+        (replay,) = self._recorded([lambda: self._run_step(padded.batch(), None)])
+
+        def step(batch: Batch, clean: Tensor | None) -> Tensor:
+            if padded.fill(batch):
+                return replay().clone()
+            return self._run_step(batch, clean)
+
+        self._step = step
+
+    def _recorded(self, calls: list[Callable[[], Any]]) -> list[Callable[[], Any]]:
         state = list(self.encoder.state_dict().values())
 
         def restore() -> Callable[[], None]:
@@ -564,12 +615,7 @@ class _Steps:
 
             return undo
 
-        self._evaluate, step = capture(
-            [self._run_evaluation, lambda: self._run_step(batch, self._clean)],
-            generator=self.generator,
-            restore=restore,
-        )
-        self._step = lambda batch, clean: step()
+        return capture(calls, generator=self.generator, restore=restore)
 
     def _run_evaluation(self) -> Tensor | None:
         self._clean = self.source.evaluate(self.encoder)

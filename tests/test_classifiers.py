@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier, paper_preset
@@ -359,6 +360,70 @@ def test_nothing_to_keep_is_an_error(error, raised):
     with pytest.raises(raised):
         model.fit(graph, y)
     model.set_params(encoder="gcn").fit(graph, y)
+
+
+def test_score_skips_unlabelled_nodes(cora):
+    graph, y = cora.graph, cora.target
+    train, val, test = split(y)
+    model = GNNClassifier(**QUICK).fit(graph[train], y[train])
+    masked = np.full_like(y, -1)
+    masked[test] = y[test]
+    assert model.score(graph, masked) == model.score(graph[test], y[test])
+    weight = np.random.default_rng(0).random(len(y))
+    assert model.score(graph, masked, weight) == pytest.approx(
+        np.average(model.predict(graph[test]) == y[test], weights=weight[test])
+    )
+    with pytest.raises(LabelError):
+        model.score(graph, np.full_like(y, -1))
+
+
+def test_interrupting_one_fit_of_a_search_ends_the_search():
+    graph, y = tiny(12)
+    calls = []
+
+    class Interrupted(nn.Linear):
+        def forward(self, x, edge_index):
+            if self.training:
+                calls.append(1)
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    search = GridSearchCV(
+        GNNClassifier(Interrupted, **QUICK), {"dropout": [0.1, 0.2]}, cv=2
+    )
+    with pytest.warns(UserWarning, match="interrupted"):
+        with pytest.raises(KeyboardInterrupt):
+            search.fit(graph, y)
+    assert len(calls) == 1
+
+
+class OneColumn(nn.Linear):
+    def forward(self, x, edge_index):
+        return super().forward(x)[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (OneColumn, r"of shape \(6, 2\).* returned \(6, 1\)"),
+        (lambda i, o: nn.Linear(i, o), r"called as forward\(x, edge_index\)"),
+        (lambda: nn.Linear(2, 2), r"called as encoder\(n_features, n_classes\)"),
+    ],
+)
+def test_modules_that_cannot_be_encoders(encoder, message):
+    graph, y = tiny()
+    with pytest.raises(ParameterError, match=message):
+        GNNClassifier(encoder, **QUICK).fit(graph, y)
+
+
+def test_bad_class_weights_and_ranks():
+    graph, y = tiny()
+    for value in (-2.0, np.nan):
+        with pytest.raises(ParameterError, match=r"class_weight\[0\]"):
+            GNNClassifier(**QUICK, class_weight={0: value, 1: 1}).fit(graph, y)
+    for ranks in [(1.5, 3), (1, 2, 3)]:
+        with pytest.raises(ParameterError, match="negative_ranks"):
+            TIFAGCLClassifier(**QUICK, negative_ranks=ranks).fit(graph, y)
 
 
 def test_strong_negatives_stay_finite(cora):

@@ -26,6 +26,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sktifa import (
@@ -251,7 +252,9 @@ class _StopAfter:
 
 def test_label_propagation_feeds_any_classifier(part):
     graph, y, labeled = part
-    pipe = make_pipeline(LabelPropagationTIG(device="cpu"), LogisticRegression())
+    pipe = make_pipeline(
+        LabelPropagationTIG(device="cpu"), StandardScaler(), LogisticRegression()
+    )
     pipe.fit(graph[labeled], y[labeled])
     assert pipe.score(graph, y) > 0.7
 

@@ -20,7 +20,7 @@ from torch import nn
 from benchmarks._report import print_table, write_report
 from sktifa import GNNClassifier, Graph
 from sktifa.sampled import SampledBatches
-from sktifa.training import _Steps, split_generator
+from sktifa.training import _Steps, make_optimizer, split_generator
 
 
 def keep(
@@ -84,10 +84,9 @@ def training_steps(
         rng,
         validates=True,
     )
-    optimizer = torch.optim.Adam(
-        network.parameters(), lr=0.01, weight_decay=model.weight_decay, fused=True
-    )
+    optimizer = make_optimizer(network, model.learning_rate, model.weight_decay)
     steps = _Steps(network, source, model._objective(), None, optimizer, generator)
+    steps.capture_if_possible()
     return network, source, steps
 
 

@@ -49,7 +49,8 @@ def prefetch(
     """
     side = None
     if device.type == "cuda":
-        side = torch.cuda.Stream(device)
+        # Many small kernels with waits between them: they go first.
+        side = torch.cuda.Stream(device, priority=-1)
         side.wait_stream(torch.cuda.current_stream(device))
 
     def work(item: Any) -> T:

@@ -430,7 +430,12 @@ def _scored(
     # The logits of all nodes are known: scoring runs nothing forward.
     logits: Any = model.logits
     estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
-    estimator.predict = lambda X: estimator.classes_[logits[X.nodes].argmax(axis=1)]
+
+    # By its name, which scorers look at.
+    def predict(X: Graph) -> Any:
+        return estimator.classes_[logits[X.nodes].argmax(axis=1)]
+
+    estimator.predict = predict
     begin = time.perf_counter()
     for name, part in parts.items():
         X_part, y_part = _safe_split(estimator, X, y, part, train)

@@ -169,7 +169,8 @@ def why_alone(
         return "X_val is not of the graph that is trained on"
     if estimator.encoder not in STACKABLE_ENCODERS:
         return f"encoder={estimator.encoder!r}"
-    for name, default in _defaults(type(estimator)).items():
+    kind: Callable[..., Any] = type(estimator)
+    for name, default in _defaults(kind).items():
         if name in _PER_MODEL or name in ("encoder", "device", "verbose"):
             continue
         value = getattr(estimator, name)
@@ -179,7 +180,7 @@ def why_alone(
 
 
 @cache
-def _defaults(kind: Any) -> dict[str, Any]:
+def _defaults(kind: Callable[..., Any]) -> dict[str, Any]:
     parameters = list(inspect.signature(kind).parameters.values())
     return {parameter.name: parameter.default for parameter in parameters}
 

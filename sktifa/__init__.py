@@ -18,6 +18,7 @@ from sktifa.model_selection import (
     paper_grid,
 )
 from sktifa.presets import paper_preset
+from sktifa.sampling.neighbors import NeighborSampler
 from sktifa.sampling.random_walk import SAINTTIFASampler
 from sktifa.search import BatchedGridSearchCV, BatchedRandomizedSearchCV
 from sktifa.tig import LabelPropagationTIG
@@ -32,6 +33,7 @@ __all__ = [
     "LabelPropagationTIG",
     "LabeledNodeKFold",
     "LabeledNodeShuffleSplit",
+    "NeighborSampler",
     "SAINTTIFASampler",
     "TIFAGCLClassifier",
     "fetch_amazon",

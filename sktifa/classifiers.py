@@ -46,7 +46,7 @@ from sktifa.contrast.weights import loss_weights
 from sktifa.device import resolve_device
 from sktifa.encoders import ENCODERS, EncoderName, build_encoder
 from sktifa.exceptions import GraphError, LabelError, ParameterError
-from sktifa.graph import Graph, as_graph
+from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.labels import encode_labels
 from sktifa.sampled import (
@@ -542,7 +542,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        if _is_array(X):
+        if is_feature_matrix(X):
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=np.float32, y_numeric=False
             )
@@ -895,7 +895,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _graph_of(self, X: Any) -> Graph:
         """Return the graph that `X` belongs to, a selection of the nodes meant."""
-        if _is_array(X):
+        if is_feature_matrix(X):
             if self._rows is None:
                 raise GraphError(
                     f"{type(self).__name__} was fitted on a graph and got an array of "
@@ -1501,15 +1501,6 @@ def _distinct_rows(
         keys = np.ascontiguousarray(joined).view(f"V{joined.shape[1] * 8}").ravel()
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     return first, number
-
-
-def _is_array(X: Any) -> bool:
-    """Tell a feature matrix from anything that is a graph."""
-    return not (
-        isinstance(X, Graph)
-        or hasattr(X, "edge_index")
-        or (hasattr(X, "is_multigraph") and hasattr(X, "edges"))
-    )
 
 
 def _validation(

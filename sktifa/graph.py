@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch_geometric.data import Data
 
-__all__ = ["Graph", "as_graph"]
+__all__ = ["Graph", "as_graph", "is_feature_matrix"]
 
 Directed = Literal["symmetrize", "error"]
 
@@ -725,6 +725,16 @@ def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
     if hasattr(X, "edge_index") or hasattr(X, "edge_index_dict"):
         return Graph.from_pyg(X)
     return Graph.from_features(X, n_neighbors=n_neighbors)
+
+
+def is_feature_matrix(X: Any) -> bool:
+    """Tell a feature matrix from anything that `as_graph` takes for a graph."""
+    return not (
+        isinstance(X, Graph)
+        or hasattr(X, "edge_index")
+        or hasattr(X, "edge_index_dict")
+        or (hasattr(X, "is_multigraph") and hasattr(X, "edges"))
+    )
 
 
 # ---------------------------------------------------------------- the checks

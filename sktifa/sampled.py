@@ -243,7 +243,8 @@ class SampledBatches:
     contrast : SubgraphContrast or None
         For the contrastive objective.
     generator : torch.Generator
-        On the device; draws perturbations and pairs, in the sampler's thread.
+        On the device; draws perturbations and pairs, in the sampler's threads. With
+        subgraphs that have a seed only its own seed matters.
     logits : callable or None
         Evaluates the encoder on the whole graph; None where there is no validation.
     rank, n_ranks : int, default=0 and 1
@@ -305,7 +306,7 @@ class SampledBatches:
         device = self.features.device
         weight = self.graph.arc_weight(subgraph.arcs).to(device)
         parts: dict[str, Any] = {
-            name: None if part is None else part.to(device)
+            name: part.to(device) if isinstance(part, Tensor) else part
             for name, part in vars(subgraph).items()
         }
         subgraph = Subgraph(**parts)
@@ -324,9 +325,16 @@ class SampledBatches:
         batch = Batch(self.features.rows(nodes), graph, index, codes[index], share)
         if self.contrast is not None:
             batch.contrast = self.contrast.of(
-                subgraph, graph, batch.features, self._generator
+                subgraph, graph, batch.features, self._generator_of(subgraph)
             )
         return _Prepared(batch)
+
+    def _generator_of(self, subgraph: Subgraph) -> torch.Generator:
+        """Make a generator that gives the same draws in any thread, in any order."""
+        if subgraph.seed is None:
+            return self._generator
+        seed = self._generator.initial_seed() + subgraph.seed
+        return torch.Generator(self.features.device).manual_seed(seed)
 
 
 @dataclass

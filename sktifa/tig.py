@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from sktifa.contrast.weights import loss_weights
 from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
-from sktifa.graph import Graph, as_graph
+from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.propagation import Normalization, label_propagation
 
@@ -534,7 +534,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             If `X` is another graph than that of `fit`.
         """
         check_is_fitted(self)
-        if _is_array(X):
+        if is_feature_matrix(X):
             if self._neighbors is None:
                 raise GraphError(
                     f"{type(self).__name__} was fitted on a graph and got an array of "
@@ -617,7 +617,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        is_array = _is_array(X)
+        is_array = is_feature_matrix(X)
         if is_array:
             if self.as_graph:
                 raise GraphError(
@@ -739,15 +739,6 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
-
-
-def _is_array(X: Any) -> bool:
-    """Tell a feature matrix from anything that is a graph."""
-    return not (
-        isinstance(X, Graph)
-        or hasattr(X, "edge_index")
-        or (hasattr(X, "is_multigraph") and hasattr(X, "edges"))
-    )
 
 
 def _nodes_of(

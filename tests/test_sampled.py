@@ -270,3 +270,30 @@ def test_neighbor_sampler_as_user_object(made):
     model = GNNClassifier("sage", sampler=sampler, **QUICK).fit(graph[train], y[train])
     assert model.sampler_ is not sampler and not hasattr(sampler, "graph_")
     assert model.sampler_.n_subgraphs_ == 29
+
+
+@pytest.mark.parametrize("sampler", ["saint-rw", "saint-tifa"])
+@pytest.mark.parametrize("model", [GNNClassifier, TIFAGCLClassifier])
+def test_sampled_training_is_as_good_as_the_full_batch(model, sampler, cora):
+    graph, y = cora.graph, cora.target
+    train, test = np.flatnonzero(cora.train_mask), np.flatnonzero(cora.test_mask)
+    walks = SAINTTIFASampler(
+        500, sharpness=0.25 * (sampler == "saint-tifa"), device="cpu", random_state=0
+    )
+    scores = [
+        model(
+            "sage",
+            feature_norm="l1",
+            sampler=sampled,
+            early_stopping=False,
+            # Six subgraphs an epoch; the full batch makes one update.
+            max_iter=60 if sampled is None else 10,
+            device="cpu",
+            random_state=0,
+        )
+        .fit(graph[train], y[train])
+        .score(graph[test], y[test])
+        for sampled in (None, walks)
+    ]
+    assert scores[0] > 0.7
+    assert scores[1] > scores[0] - 0.05, scores

@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--walk-length", type=int, default=3)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--normalization", choices=["none", "layer"], default="layer")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device = resolve_device(options.device)
@@ -151,6 +152,8 @@ def measure_training(
         "sage",
         hidden_size=options.hidden,
         n_layers=options.layers,
+        # Without, learning begins only after many epochs.
+        normalization=None if options.normalization == "none" else "layer",
         weight_decay=0.0,
         sampler=sampler,
         device=str(device),

@@ -60,6 +60,8 @@ class Subgraph:
         GraphSAINT's weight of each node in the loss.
     aggregation_norm : Tensor of float32, shape (n_arcs,), or None
         GraphSAINT's weight of each arc's message to its row's node.
+    seed : int or None
+        Seeds what is drawn inside the subgraph, in whatever thread that is.
     """
 
     nodes: Tensor
@@ -68,6 +70,7 @@ class Subgraph:
     arcs: Tensor
     loss_norm: Tensor | None = None
     aggregation_norm: Tensor | None = None
+    seed: int | None = None
 
     def __len__(self) -> int:
         return self.nodes.shape[0]
@@ -82,7 +85,7 @@ class Subgraph:
         """Tell the allocator that `stream` uses the tensors too."""
         for field in fields(self):
             tensor = getattr(self, field.name)
-            if tensor is not None and tensor.is_cuda:
+            if isinstance(tensor, Tensor) and tensor.is_cuda:
                 tensor.record_stream(stream)
 
 
@@ -161,7 +164,10 @@ class CPUWalker:
     def induce(self, nodes: NDArray[np.integer]) -> Subgraph:
         """Induce the subgraph of the distinct `nodes`."""
         marked = _mark(np.asarray(nodes).ravel(), len(self.crow) - 1)
-        return Subgraph(*map(torch.from_numpy, _induce(self.crow, self.col, marked)))
+        kept, crow, col, arcs = map(
+            torch.from_numpy, _induce(self.crow, self.col, marked)
+        )
+        return Subgraph(kept, crow, col, arcs)
 
     def sample(
         self, roots: NDArray[np.integer], walk_length: int, seed: int

@@ -201,6 +201,7 @@ class NeighborSampler(BaseEstimator):
             torch.from_numpy((key % m).astype(np.int32)),
             torch.from_numpy(arcs),
             loss_norm=torch.from_numpy(norm),
+            seed=int(rng.integers(2**31)),
         )
 
     def _reverse(

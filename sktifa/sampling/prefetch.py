@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -25,7 +25,7 @@ def prefetch(
 ) -> Iterator[T]:
     """Yield ``draw(item)`` of each item in order, drawn ahead in threads.
 
-    On CUDA the threads work on a stream of their own, beside the one that trains;
+    On CUDA each thread works on a stream of its own, beside the one that trains;
     `draw` must return with its work on that stream done. What it returns may have
     ``record_stream``, as tensors and PyG's data have.
 
@@ -47,22 +47,27 @@ def prefetch(
     object
         What `draw` returned.
     """
-    side = None
-    if device.type == "cuda":
-        # Many small kernels with waits between them: they go first.
-        side = torch.cuda.Stream(device, priority=-1)
-        side.wait_stream(torch.cuda.current_stream(device))
+    on_gpu = device.type == "cuda"
+    caller = torch.cuda.current_stream(device) if on_gpu else None
+    own = threading.local()
+
+    def begin() -> None:
+        if caller is not None:
+            # Many small kernels with waits between them: they go first.
+            own.stream = torch.cuda.Stream(device, priority=-1)
+            own.stream.wait_stream(caller)
 
     def work(item: Any) -> T:
-        with torch.cuda.stream(side) if side else nullcontext():
+        if not on_gpu:
+            return draw(item)
+        with torch.cuda.stream(own.stream):
             result = draw(item)
-            if side:
-                side.synchronize()
+            own.stream.synchronize()
         return result
 
     queue: deque[Future[T]] = deque()
     remaining = iter(items)
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sktifa-prefetch")
+    pool = ThreadPoolExecutor(n_threads, "sktifa-prefetch", begin)
     try:
         while True:
             for item in remaining:
@@ -72,7 +77,7 @@ def prefetch(
             if not queue:
                 return
             result = queue.popleft().result()
-            if side and hasattr(result, "record_stream"):
+            if on_gpu and hasattr(result, "record_stream"):
                 result.record_stream(torch.cuda.current_stream(device))
             yield result
     finally:

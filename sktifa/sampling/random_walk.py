@@ -424,6 +424,7 @@ class SAINTTIFASampler(BaseEstimator):
 
     def _draw(self, roots: Any, seed: int) -> Subgraph:
         subgraph = self._walker.sample(roots, self.walk_length, seed)
+        subgraph.seed = seed
         if self._loss_norm is not None and self._aggregation_norm is not None:
             subgraph.loss_norm = self._loss_norm[subgraph.nodes]
             subgraph.aggregation_norm = self._aggregation_norm[subgraph.arcs]

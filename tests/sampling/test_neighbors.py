@@ -7,7 +7,16 @@ from scipy.stats import chi2
 from sktifa.datasets import make_block_graph
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.sampling import NeighborSampler
-from sktifa.sampling.neighbors import sample_neighbors
+from sktifa.sampling.neighbors import pyg_typing, sample_neighbors
+
+
+@pytest.fixture(autouse=True, params=["own kernel", "PyG's kernel"])
+def kernel(request, monkeypatch):
+    if request.param == "own kernel":
+        monkeypatch.setattr(pyg_typing, "WITH_PYG_LIB", False)
+        monkeypatch.setattr(pyg_typing, "WITH_TORCH_SPARSE", False)
+    elif not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
+        pytest.skip("neither pyg-lib nor torch-sparse is installed")
 
 
 @pytest.fixture(scope="module")

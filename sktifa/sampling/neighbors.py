@@ -14,11 +14,11 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch_geometric import typing as pyg_typing
 
 from sktifa.exceptions import LabelError, ParameterError
-from sktifa.graph import Graph, as_graph
+from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.induced import Subgraph
 from sktifa.sampling.prefetch import prefetch
@@ -101,6 +101,11 @@ class NeighborSampler(BaseEstimator):
         self.missing_label = missing_label
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, graph: Graph, y: ArrayLike | None = None) -> NeighborSampler:
         """Note the graph and the seeds.
@@ -128,6 +133,8 @@ class NeighborSampler(BaseEstimator):
                 "num_neighbors must be positive numbers, or -1 for all neighbours, one "
                 f"for each layer; got {self.num_neighbors}."
             )
+        if is_feature_matrix(graph):
+            graph = validate_data(self, graph, accept_sparse="csr", dtype=np.float32)
         graph = as_graph(graph)
         self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
         self.n_features_in_ = graph.n_features

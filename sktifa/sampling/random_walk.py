@@ -14,13 +14,13 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch_geometric.data import Data
 
 from sktifa import statistics
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
-from sktifa.graph import Graph, as_graph
+from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.induced import (
     Array,
@@ -204,6 +204,11 @@ class SAINTTIFASampler(BaseEstimator):
 
     # ------------------------------------------------------------------ fitting
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
@@ -240,6 +245,8 @@ class SAINTTIFASampler(BaseEstimator):
             If `y` has another length than the graph, or no label, or is left out
             though `sharpness` needs it.
         """
+        if is_feature_matrix(graph):
+            graph = validate_data(self, graph, accept_sparse="csr", dtype=np.float32)
         self.graph_ = graph = as_graph(graph)
         if not graph.is_whole:
             self.graph_ = Graph._of(graph._whole, None)

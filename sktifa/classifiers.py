@@ -364,17 +364,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         generator.manual_seed(generator.initial_seed() + distributed.rank())
         graph, codes, weight = self._training_nodes(X, y, sample_weight)
         labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
-        train_mask = codes >= 0
-        validation = None
-        if X_val is not None or y_val is not None:
-            validation = self._given_validation(graph, X_val, y_val, device)
-        elif self.early_stopping:
-            held_out = _hold_out(codes, self, random_state)
-            if held_out.any():
-                train_mask &= ~held_out
-                validation = _validation(
-                    graph.nodes[held_out], codes[held_out], weight[held_out], device
-                )
+        train_mask, validation = self._train_and_validation(
+            graph, codes, weight, X_val, y_val, random_state, device
+        )
         nodes = graph.nodes[train_mask]
         codes, weight = codes[train_mask], weight[train_mask]
         if self.setting == "inductive":
@@ -617,6 +609,29 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ).fit(X[first])
         self._train_graph = as_graph(X[first], n_neighbors=self.n_neighbors)
         return self._train_graph, codes[first], total[kept]
+
+    def _train_and_validation(
+        self,
+        graph: Graph,
+        codes: NDArray[np.int64],
+        weight: NDArray[np.float64],
+        X_val: Any,
+        y_val: Any,
+        random_state: np.random.RandomState,
+        device: torch.device,
+    ) -> tuple[NDArray[np.bool_], Validation | None]:
+        """Tell the selected nodes that train from those that validate."""
+        train_mask = codes >= 0
+        if X_val is not None or y_val is not None:
+            return train_mask, self._given_validation(graph, X_val, y_val, device)
+        held_out = np.zeros(len(codes), dtype=bool)
+        if self.early_stopping:
+            held_out = _hold_out(codes, self, random_state)
+        if not held_out.any():
+            return train_mask, None
+        return train_mask & ~held_out, _validation(
+            graph.nodes[held_out], codes[held_out], weight[held_out], device
+        )
 
     def _given_validation(
         self, graph: Graph, X_val: Any, y_val: Any, device: torch.device

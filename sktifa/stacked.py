@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sktifa.capture import capture, snapshot
-from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier, _hold_out, _validation
+from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.contrast.loss import pair_loss, self_consistency_loss
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.rounds import BlockViews, RoundsPerturber
@@ -220,19 +220,9 @@ def prepare(
     random_state = check_random_state(estimator.random_state)
     generator, rng = split_generator(random_state, device)
     graph, codes, weight = estimator._training_nodes(X, y, given.get("sample_weight"))
-    training = codes >= 0
-    validation = None
-    if given.get("X_val") is not None or given.get("y_val") is not None:
-        validation = estimator._given_validation(
-            graph, given.get("X_val"), given.get("y_val"), cpu
-        )
-    elif estimator.early_stopping:
-        held_out = _hold_out(codes, estimator, random_state)
-        if held_out.any():
-            training &= ~held_out
-            validation = _validation(
-                graph.nodes[held_out], codes[held_out], weight[held_out], cpu
-            )
+    training, validation = estimator._train_and_validation(
+        graph, codes, weight, given.get("X_val"), given.get("y_val"), random_state, cpu
+    )
     nodes, codes, weight = graph.nodes[training], codes[training], weight[training]
     with _BUILDING:
         network = estimator._network(graph.n_features, random_state)

@@ -250,6 +250,25 @@ def test_inductive_prediction_runs_the_encoder_on_another_graph(cora):
     assert other.validation_scores_ is not None
 
 
+def test_verbose_prints_every_so_many_epochs_and_names_are_kept(cora, capsys):
+    graph, y = cora.graph, cora.target
+    train, _, _ = split(y)
+    names = [f"word {i}" for i in range(graph.n_features)]
+    named = graph.with_features(graph.features, feature_names=names)
+    model = GNNClassifier(**QUICK, verbose=5).fit(named[train], y[train])
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split("epoch ")[1].split(":")[0] for line in printed] == [
+        "5",
+        "10",
+        "15",
+        "20",
+    ]
+    assert model.feature_names_in_.tolist() == names
+    swapped = graph.with_features(graph.features, feature_names=names[::-1])
+    with pytest.raises(GraphError, match="feature 0 is named 'word 1432'"):
+        model.predict(swapped)
+
+
 def test_saved_networks_are_not_shared_between_clones(cora):
     graph, y = cora.graph, cora.target
     train, _, _ = split(y)

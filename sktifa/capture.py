@@ -6,13 +6,16 @@ the GPU waits for Python to launch them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["capture", "snapshot"]
+__all__ = ["capture", "side_stream", "snapshot"]
 
 # Kernels choose their algorithms, and optimisers make their state, in the first runs.
 WARM_UP_RUNS = 3
@@ -47,23 +50,51 @@ def capture(
         overwritten by the next replay.
     """
     undo, state = restore(), generator.get_state()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with side_stream(generator.device):
         for _ in range(warm_up_runs):
             for call in calls:
                 call()
-    torch.cuda.current_stream().wait_stream(stream)
     undo()
     generator.set_state(state)
     return [_captured(call, generator) for call in calls]
 
 
+@contextmanager
+def side_stream(device: torch.device) -> Iterator[None]:
+    """Work on a stream of its own, which can be recorded: always on the same one."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = _stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
 def _captured(call: Callable[[], Any], generator: torch.Generator) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
-        result = call()
+    free, total = torch.cuda.mem_get_info(generator.device)
+    if free < total / 2:  # A recording can't use what others have left behind.
+        torch.cuda.empty_cache()
+    collects = gc.isenabled()
+    with side_stream(generator.device):
+        # Nothing may be finalised in between. Other threads, NCCL's among them, may
+        # ask the GPU things.
+        gc.disable()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            result = call()
+        finally:
+            graph.capture_end()
+            if collects:
+                gc.enable()
 
     def replay() -> Any:
         graph.replay()

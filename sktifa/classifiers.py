@@ -43,7 +43,7 @@ from sktifa.contrast.pairs import (
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
 from sktifa.contrast.weights import loss_weights
-from sktifa.device import resolve_device
+from sktifa.device import on_device, resolve_device
 from sktifa.encoders import ENCODERS, EncoderName, build_encoder
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -355,72 +355,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         distributed.join()
         device = distributed.local_device(resolve_device(self.device))
-        random_state = check_random_state(self.random_state)
-        if distributed.n_ranks() > 1:
-            seed = distributed.agree(int(random_state.randint(2**31)))
-            random_state = np.random.RandomState(seed)
-        generator, rng = split_generator(random_state, device)
-        # Processes agree on everything but their dropout.
-        generator.manual_seed(generator.initial_seed() + distributed.rank())
-        graph, codes, weight = self._training_nodes(X, y, sample_weight)
-        labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
-        train_mask, validation = self._train_and_validation(
-            graph, codes, weight, X_val, y_val, random_state, device
-        )
-        nodes = graph.nodes[train_mask]
-        codes, weight = codes[train_mask], weight[train_mask]
-        if self.setting == "inductive":
-            seen = graph.nodes
-            if validation is not None and not validation.elsewhere:
-                seen = np.setdiff1d(seen, validation.index.cpu().numpy())
-                self._validate_inductively(graph, seen, validation, device)
-            graph, nodes = graph.subgraph(seen), _positions(seen, nodes)
-            self._seen_nodes = seen
-        network = self._network(graph.n_features, random_state).to(device)
-        objective = self._objective()
-        sampler = self._make_sampler(graph, device, rng)
-        source: BatchSource
-        if sampler is None:
-            batch = self._batch(graph, nodes, codes, weight, device)
-            source = self._source(batch, graph, nodes, codes, rng)
-        else:
-            validates = validation is not None and not validation.elsewhere
-            source = self._sampled_source(
-                sampler, graph, nodes, codes, weight, device, rng, validates
-            )
-        self.network_ = network
-        context = self._init_callback_context(max_subtasks=self.max_iter)
-        context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
-        try:
-            log = train(
-                network,
-                source,
-                objective,
-                validation if self.early_stopping else None,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                learning_rate_decay=self.learning_rate_decay,
-                max_iter=self.max_iter,
-                min_iter=self.min_iter,
-                n_iter_no_change=self.n_iter_no_change,
-                tol=self.tol,
-                monitor=self.monitor,
-                generator=generator,
-                on_epoch=lambda log: self._on_epoch(log, context, labeled),
-            )
-        finally:
-            source.close()
-        self._keep(log)
-        if log.interrupted and hasattr(self, "_parent_callback_ctx"):
-            # One fit of a search: whoever pressed Ctrl-C means the search.
-            raise KeyboardInterrupt
-        context.call_on_fit_task_end(
-            estimator=self,
-            X=labeled[0],
-            y=labeled[1],
-            reconstruction_attributes=dict,
-        )
-        return self
+        with on_device(device):
+            return self._fit(device, X, y, X_val, y_val, sample_weight)
 
     def predict(self, X: Graph | ArrayLike) -> NDArray[Any]:
         """Predict the class of each (selected) node.
@@ -524,6 +460,83 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._run(X, lambda graph, nodes: graph.embed(self.network_, nodes))
 
     # ------------------------------------------------------------ training
+
+    def _fit(
+        self,
+        device: torch.device,
+        X: Any,
+        y: Any,
+        X_val: Any,
+        y_val: Any,
+        sample_weight: Any,
+    ) -> GNNClassifier:
+        random_state = check_random_state(self.random_state)
+        if distributed.n_ranks() > 1:
+            seed = distributed.agree(int(random_state.randint(2**31)))
+            random_state = np.random.RandomState(seed)
+        generator, rng = split_generator(random_state, device)
+        # Processes agree on everything but their dropout.
+        generator.manual_seed(generator.initial_seed() + distributed.rank())
+        graph, codes, weight = self._training_nodes(X, y, sample_weight)
+        labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
+        train_mask, validation = self._train_and_validation(
+            graph, codes, weight, X_val, y_val, random_state, device
+        )
+        nodes = graph.nodes[train_mask]
+        codes, weight = codes[train_mask], weight[train_mask]
+        if self.setting == "inductive":
+            seen = graph.nodes
+            if validation is not None and not validation.elsewhere:
+                seen = np.setdiff1d(seen, validation.index.cpu().numpy())
+                self._validate_inductively(graph, seen, validation, device)
+            graph, nodes = graph.subgraph(seen), _positions(seen, nodes)
+            self._seen_nodes = seen
+        seed = int(random_state.randint(np.iinfo(np.int32).max))
+        network = self._network(graph.n_features, seed).to(device)
+        objective = self._objective()
+        sampler = self._make_sampler(graph, device, rng)
+        source: BatchSource
+        if sampler is None:
+            batch = self._batch(graph, nodes, codes, weight, device)
+            source = self._source(batch, graph, nodes, codes, rng)
+        else:
+            validates = validation is not None and not validation.elsewhere
+            source = self._sampled_source(
+                sampler, graph, nodes, codes, weight, device, rng, validates
+            )
+        self.network_ = network
+        context = self._init_callback_context(max_subtasks=self.max_iter)
+        context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
+        try:
+            log = train(
+                network,
+                source,
+                objective,
+                validation if self.early_stopping else None,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                learning_rate_decay=self.learning_rate_decay,
+                max_iter=self.max_iter,
+                min_iter=self.min_iter,
+                n_iter_no_change=self.n_iter_no_change,
+                tol=self.tol,
+                monitor=self.monitor,
+                generator=generator,
+                on_epoch=lambda log: self._on_epoch(log, context, labeled),
+            )
+        finally:
+            source.close()
+        self._keep(log)
+        if log.interrupted and hasattr(self, "_parent_callback_ctx"):
+            # One fit of a search: whoever pressed Ctrl-C means the search.
+            raise KeyboardInterrupt
+        context.call_on_fit_task_end(
+            estimator=self,
+            X=labeled[0],
+            y=labeled[1],
+            reconstruction_attributes=dict,
+        )
+        return self
 
     def _training_nodes(
         self, X: Any, y: Any, sample_weight: Any
@@ -709,10 +722,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             torch.from_numpy(weight / total).float().to(device),
         )
 
-    def _network(
-        self, n_features: int, random_state: np.random.RandomState
-    ) -> nn.Module:
-        seed = int(random_state.randint(np.iinfo(np.int32).max))
+    def _network(self, n_features: int, seed: int) -> nn.Module:
         network = build_encoder(
             self.encoder,
             n_features,
@@ -902,7 +912,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         device = next(self.network_.parameters()).device
         graph = self._graph_of(X)
         nodes = None if graph.is_whole else graph.nodes
-        return forward(self._predictor(graph, device), nodes).cpu().numpy()
+        with on_device(device):
+            return forward(self._predictor(graph, device), nodes).cpu().numpy()
 
     def _predictor(self, graph: Graph, device: torch.device) -> LayerwisePredictor:
         features = NodeFeatures(graph.features, device, self.feature_norm)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import re
 import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["resolve_device"]
+__all__ = ["on_device", "resolve_device"]
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a GPU the current one of this thread: its streams and events are that's."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:

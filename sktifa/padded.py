@@ -71,7 +71,8 @@ class PaddedBatch:
         # What the places past the batch's own hold: its first further node, the last
         # slot, which belongs to that tail, and otherwise 0.
         tail = {"col": n, "row": n, "slots": n_all_slots - 1, "added": n, "keep": 1}
-        tail["removed"] = len(self.tensors["slots"]) - 1
+        if "slots" in parts:  # which ends in a place that is no arc
+            tail["removed"] = len(self.tensors["slots"]) - 1
         for name, part in parts.items():
             place, axis = self.tensors[name], _axis(name)
             count = part.shape[axis]

@@ -41,7 +41,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params
 
-from sktifa.device import resolve_device
+from sktifa.device import on_device, resolve_device
 from sktifa.graph import Graph
 from sktifa.memory import LocalMemory
 from sktifa.stacked import (
@@ -373,10 +373,11 @@ def _evaluate_stack(
         try:
             X_train, y_train = _safe_split(estimator, X, y, train)
             given = _check_method_params(X, params=fit_params, indices=train)
-            return prepare(estimator, X_train, y_train, device, given)
+            return prepare(estimator, X_train, y_train, device, given, networks)
         except Exception as error:
             return error
 
+    networks: dict[tuple[Any, ...], Any] = {}
     # On a GPU what is left to the CPU is Python's, for which threads only queue up.
     n_threads = min(len(tasks), 2 if device.type == "cuda" else joblib.cpu_count())
     with ThreadPoolExecutor(n_threads) as pool:
@@ -387,7 +388,8 @@ def _evaluate_stack(
             groups[model.key].append(model)
     for group in groups.values():
         try:
-            train_stacked(group, device)
+            with on_device(device):
+                train_stacked(group, device)
         except Exception as error:
             for model in group:
                 model.error = error

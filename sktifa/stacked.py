@@ -21,6 +21,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -32,7 +33,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from sktifa.capture import capture, snapshot
@@ -190,7 +191,8 @@ def prepare(
     X: Graph,
     y: Any,
     device: torch.device,
-    fit_params: dict[str, Any] | None = None,
+    fit_params: dict[str, Any] | None,
+    networks: dict[tuple[Any, ...], nn.Module],
 ) -> StackedModel:
     """Do what `fit` does before the first epoch, without touching the device's memory.
 
@@ -202,8 +204,10 @@ def prepare(
         As for `fit`.
     device : torch.device
         Where propagation and pairs are computed.
-    fit_params : dict, default=None
+    fit_params : dict or None
         Further arguments of `fit`.
+    networks : dict
+        Networks before training, by architecture and seed, for models to copy.
 
     Returns
     -------
@@ -224,8 +228,13 @@ def prepare(
         graph, codes, weight, given.get("X_val"), given.get("y_val"), random_state, cpu
     )
     nodes, codes, weight = graph.nodes[training], codes[training], weight[training]
+    seed = int(random_state.randint(np.iinfo(np.int32).max))
+    architecture = seed, len(estimator.classes_), estimator.dropout
+    architecture += tuple(getattr(estimator, name) for name in _SHARED)
     with _BUILDING:
-        network = estimator._network(graph.n_features, random_state)
+        if architecture not in networks:
+            networks[architecture] = estimator._network(graph.n_features, seed)
+        network = deepcopy(networks[architecture])
     model = StackedModel(
         estimator,
         graph,

@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sktifa import distributed
-from sktifa.capture import capture, snapshot
+from sktifa.capture import capture, side_stream, snapshot
 from sktifa.contrast.loss import Divergence, contrastive_loss
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.encoders import Encoder
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 LEARNING_RATE_FLOOR = 1e-4
+# DistributedDataParallel lays out its buckets and times itself in the first ten steps.
+PARALLEL_WARM_UP_RUNS = 11
 # Threads that draw perturbed views ahead of a GPU, which is faster than one of them.
 DRAWING_THREADS = 8
 
@@ -481,6 +484,8 @@ def train(
             ConvergenceWarning,
             stacklevel=2,
         )
+    finally:
+        steps.close()
     best.restore()
     encoder.eval()
     distributed.share(encoder)
@@ -535,10 +540,11 @@ class _Steps:
         self.encoder, self.source = encoder, source
         self.validation, self.optimizer = validation, optimizer
         self.generator = generator
-        self._loss = distributed.parallel(
-            _Step(encoder, objective),
-            isinstance(encoder, Encoder) and encoder.has_fixed_shapes,
-        )
+        with side_stream(generator.device) if self.are_capturable else nullcontext():
+            self._loss = distributed.parallel(
+                _Step(encoder, objective),
+                isinstance(encoder, Encoder) and encoder.has_fixed_shapes,
+            )
         self._clean: Tensor | None = None
         self._evaluate, self._step = self._run_evaluation, self._run_step
 
@@ -552,7 +558,6 @@ class _Steps:
             next(self.encoder.parameters()).device.type == "cuda"
             and isinstance(self.encoder, Encoder)
             and self.encoder.has_fixed_shapes
-            and distributed.n_ranks() == 1
             and self._is_always_alike
         )
 
@@ -574,6 +579,10 @@ class _Steps:
             for batch, clean in self.source.epoch(self.encoder, self._clean)
         ]
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+
+    def close(self) -> None:
+        """Let go of what is recorded: NCCL waits for it when processes part."""
+        self._evaluate, self._step = self._run_evaluation, self._run_step
 
     def capture_if_possible(self) -> None:
         """Record what never changes."""
@@ -615,7 +624,10 @@ class _Steps:
 
             return undo
 
-        return capture(calls, generator=self.generator, restore=restore)
+        options: dict[str, Any] = {"generator": self.generator, "restore": restore}
+        if distributed.n_ranks() > 1:
+            options["warm_up_runs"] = PARALLEL_WARM_UP_RUNS
+        return capture(calls, **options)
 
     def _run_evaluation(self) -> Tensor | None:
         self._clean = self.source.evaluate(self.encoder)

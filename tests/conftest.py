@@ -27,6 +27,14 @@ def device(request):
     return torch.device(request.param)
 
 
+@pytest.fixture(params=["cuda", "cuda:1"])
+def gpu(request):
+    """The current GPU, and another one: tests that take it are marked `cuda`."""
+    if request.param == "cuda:1" and torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device here")
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory):
     """Folder of the raw benchmark graphs, a copy that tests may write to."""

@@ -91,7 +91,7 @@ def test_same_seed_same_model_bit_for_bit_and_no_global_seed(cora):
 
 
 @pytest.mark.cuda
-def test_gpu_equals_cpu_without_dropout(cora):
+def test_gpu_equals_cpu_without_dropout(cora, gpu):
     graph, y = cora.graph, cora.target
     train, val, _ = split(y)
     options = {**QUICK, "dropout": 0.0, "feature_mask_rate": 0.0}
@@ -99,7 +99,7 @@ def test_gpu_equals_cpu_without_dropout(cora):
         TIFAGCLClassifier(**{**options, "device": device}).fit(
             graph[train], y[train], X_val=graph[val], y_val=y[val]
         )
-        for device in ("cpu", "cuda")
+        for device in ("cpu", gpu)
     ]
     # 20 steps of Adam in float32: sums in another order, nothing else.
     np.testing.assert_allclose(fits[0].loss_curve_, fits[1].loss_curve_, rtol=1e-3)

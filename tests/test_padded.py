@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from sktifa import TIFAGCLClassifier
+from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.encoders import Encoder
 from sktifa.padded import PaddedBatch
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.training import ContrastiveObjective
+from sktifa.training import ContrastiveObjective, SupervisedObjective
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +33,22 @@ def batches():
     return kept
 
 
+@pytest.mark.parametrize("contrasts", [True, False])
 @pytest.mark.parametrize("name", ["gcn", "sage", "mlp"])
-def test_a_filled_up_batch_has_the_same_loss_and_gradient(name, batches):
+def test_a_filled_up_batch_has_the_same_loss_and_gradient(name, contrasts, batches):
     # Views drop no features here: dropout would draw for more nodes.
     encoder = Encoder(name, 16, 8, 3, n_layers=3, dropout=0.0)
-    objective = ContrastiveObjective(0.05, "clean_to_perturbed", 0.7, "evaluation")
+    objective = SupervisedObjective()
+    if contrasts:
+        objective = ContrastiveObjective(0.05, "clean_to_perturbed", 0.7, "evaluation")
+    else:
+        batches = [dataclasses.replace(batch, contrast=None) for batch in batches]
     largest = max(batches, key=lambda batch: len(batch.graph.col))
     padded = PaddedBatch.like(largest)
     for batch in batches:
-        view = batch.contrast.view
-        whole = dataclasses.replace(view, row_keep=torch.ones_like(view.row_keep))
-        batch.contrast = dataclasses.replace(batch.contrast, view=whole)
+        if contrasts:
+            view = batch.contrast.view
+            view.row_keep = torch.ones_like(view.row_keep)
         assert padded.fill(batch)
         told = []
         for one in (batch, padded.batch()):
@@ -63,7 +68,8 @@ def test_a_batch_that_is_too_large_is_refused(batches):
 
 
 @pytest.mark.cuda
-def test_recorded_steps_learn_like_others(monkeypatch):
+@pytest.mark.parametrize("kind", [GNNClassifier, TIFAGCLClassifier])
+def test_recorded_steps_learn_like_others(kind, monkeypatch):
     made = make_block_graph(3000, 3, average_degree=8, random_state=0)
     y = np.where(np.random.default_rng(0).random(3000) < 0.1, made.target, -1)
     curves = []
@@ -72,15 +78,17 @@ def test_recorded_steps_learn_like_others(monkeypatch):
             monkeypatch.setattr(
                 "sktifa.training._Steps.are_capturable", property(lambda self: False)
             )
-        model = TIFAGCLClassifier(
+        model = kind(
             "sage",
             dropout=0.0,
-            feature_mask_rate=0.0,
             sampler=SAINTTIFASampler(300, device="cuda", random_state=0),
             early_stopping=False,
             max_iter=5,
             device="cuda",
             random_state=0,
-        ).fit(made.graph, y)
+        )
+        if kind is TIFAGCLClassifier:
+            model.set_params(feature_mask_rate=0.0)
+        model.fit(made.graph, y)
         curves.append(model.loss_curve_)
     np.testing.assert_allclose(*curves, rtol=1e-2)

@@ -53,12 +53,12 @@ def test_learns_on_subgraphs(model, sampler, made):
 @pytest.mark.cuda
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("sampler", ["saint-tifa", "neighbor"])
-def test_learns_on_subgraphs_on_a_gpu(sampler, resident, made, monkeypatch):
+def test_learns_on_subgraphs_on_a_gpu(sampler, resident, made, monkeypatch, gpu):
     graph, y, train, val, test = made
     share = 0.3 if resident else 0.0  # else features stay in host memory
     monkeypatch.setattr("sktifa.sampled._RESIDENT_SHARE", share)
     model = TIFAGCLClassifier(
-        "sage", sampler=sampler, max_iter=20, device="cuda", random_state=0
+        "sage", sampler=sampler, max_iter=20, device=gpu, random_state=0
     ).fit(graph[train], y[train], X_val=graph[val], y_val=y[val])
     chance = np.bincount(y[test]).max() / len(test)
     assert model.score(graph[test], y[test]) > chance + 0.15

@@ -304,7 +304,7 @@ def test_processes_share_the_work(small):
 
 
 @pytest.mark.cuda
-def test_gpu_finds_what_the_cpu_finds(small):
+def test_gpu_finds_what_the_cpu_finds(small, gpu):
     graph, y = small
     grid = {"learning_rate": [0.01, 0.03], "pairing": ["tifa", None]}
     # Perturbations are drawn otherwise on a GPU.
@@ -321,6 +321,6 @@ def test_gpu_finds_what_the_cpu_finds(small):
         )
         .fit(graph, y)
         .cv_results_["mean_test_score"]
-        for device in ("cpu", "cuda")
+        for device in ("cpu", gpu)
     ]
     np.testing.assert_allclose(*scores, atol=5e-3)

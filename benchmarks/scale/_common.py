@@ -72,7 +72,7 @@ def training_steps(
     generator, rng = split_generator(random_state, device)
     selected, codes, weight = model._training_nodes(graph, y, None)
     labeled = np.flatnonzero(codes >= 0)
-    network = model._network(graph.n_features, random_state).to(device)
+    network = model._network(graph.n_features, 0).to(device)
     sampler = model._make_sampler(selected, device, rng)
     source = model._sampled_source(
         sampler,

@@ -70,27 +70,29 @@ def run(
     walk_length: int,
     method: str,
     seed: int,
-    options: argparse.Namespace,
+    device: str,
+    roots: int,
+    epochs: int,
+    deadline: float,
 ) -> dict[str, float] | None:
-    if time.time() > options.deadline:
+    if time.time() > deadline:
         return None
     torch.set_num_threads(1)
     graph, y = data.graph, data.target
     seen, labels, val, test = split(y, seed)
     sampler = SAINTTIFASampler(
-        options.roots, walk_length=walk_length, sharpness=sharpness,
-        device=options.device,
-    )  # fmt: skip
+        roots, walk_length=walk_length, sharpness=sharpness, device=device
+    )
     cls, settings = METHODS[method]
     model = cls(
         encoder,
         hidden_size=128 if encoder == "sage" else 64,
         setting="inductive",
         sampler=sampler,
-        max_iter=options.epochs,
+        max_iter=epochs,
         n_iter_no_change=20,
         min_iter=10,
-        device=options.device,
+        device=device,
         random_state=seed,
         **settings,
     )
@@ -118,7 +120,7 @@ def main() -> None:
         "--minutes", type=float, default=7, help="after these no fit begins"
     )
     options = parser.parse_args()
-    options.deadline = time.time() + 60 * options.minutes
+    deadline = time.time() + 60 * options.minutes
     device = resolve_device(options.device)
     if options.grid:
         cases = [
@@ -135,10 +137,16 @@ def main() -> None:
     data = {name: LOADERS[name]() for name in options.graphs}
     # Seed by seed: where time runs out, all cases have the same seeds.
     jobs = [(case, seed) for seed in range(options.seeds) for case in cases]
+    places = [options.device]
+    if device.type == "cuda":
+        places = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     results = joblib.Parallel(options.jobs, verbose=2)(
-        joblib.delayed(run)(data[case[0]], *case[1:], seed, options)
-        for case, seed in jobs
-    )
+        joblib.delayed(run)(
+            data[case[0]], *case[1:], seed, places[i % len(places)], options.roots,
+            options.epochs, deadline,
+        )
+        for i, (case, seed) in enumerate(jobs)
+    )  # fmt: skip
     by_seed = [results[i : i + len(cases)] for i in range(0, len(results), len(cases))]
     by_seed = [part for part in by_seed if None not in part]
     print(f"{len(by_seed)} of {options.seeds} seeds were finished.")

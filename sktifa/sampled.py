@@ -188,10 +188,14 @@ class SubgraphContrast:
         """Draw a subgraph's view and pairs."""
         nodes, crow, col = subgraph.nodes, subgraph.crow, subgraph.col
         drawn = perturb(
-            crow, col, self.perturbation_weights[nodes], self.perturbation, generator
+            crow,
+            col,
+            self.perturbation_weights.index_select(0, nodes),
+            self.perturbation,
+            generator,
         )
         row_keep = torch.ones(len(nodes), device=nodes.device)
-        row_keep[drawn.nodes] = 1 - self.feature_mask_rate
+        row_keep.index_fill_(0, drawn.nodes, 1 - self.feature_mask_rate)
         view = View(
             drawn.removed_arcs,
             drawn.added_edges,
@@ -211,9 +215,9 @@ class SubgraphContrast:
                 )
             here = self.distribution
             if here is not None:  # which lies where the graph does
-                here = here[nodes.to(here.device)].to(nodes.device)
+                here = here.index_select(0, nodes.to(here.device)).to(nodes.device)
             pairs = anchor_pairs(crow, col, matrix, here, self.pairs, generator)
-        weights = self.weights[nodes]
+        weights = self.weights.index_select(0, nodes)
         if subgraph.loss_norm is not None:
             # The loss takes the mean over the subgraph, GraphSAINT's norm the sum.
             weights = weights * subgraph.loss_norm * len(nodes)
@@ -313,16 +317,16 @@ class SampledBatches:
         nodes = subgraph.nodes
         weighted = self.graph.weight is not None
         graph = Adjacency.from_arcs(subgraph.crow, subgraph.col, weight, weighted)
-        codes = self.codes[nodes]
+        codes = self.codes.index_select(0, nodes)
         index = (codes >= 0).nonzero().view(-1)
-        share = self.weight[nodes[index]]
+        share = self.weight.take(nodes.take(index))
         if subgraph.loss_norm is not None:
             share = share * subgraph.loss_norm[index] * len(self.codes)
         else:
             share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
         # Worked out here, not while the step waits.
         _ = graph.degree, graph._slot_of_arc
-        batch = Batch(self.features.rows(nodes), graph, index, codes[index], share)
+        batch = Batch(self.features.rows(nodes), graph, index, codes.take(index), share)
         if self.contrast is not None:
             batch.contrast = self.contrast.of(
                 subgraph, graph, batch.features, self._generator_of(subgraph)

@@ -156,9 +156,9 @@ class Adjacency:
         full_col = torch.empty(size, dtype=torch.int32, device=device)
         full_row = torch.empty(size, dtype=torch.int32, device=device)
         full_weight = torch.zeros(size, device=device)
-        full_col[slot], full_col[loop] = col.to(torch.int32), ids[:n]
-        full_row[slot], full_row[loop] = arc_row, ids[:n]
-        full_weight[slot] = weight.to(torch.float32)
+        full_col.index_copy_(0, slot, col.to(torch.int32)).index_copy_(0, loop, ids[:n])
+        full_row.index_copy_(0, slot, arc_row).index_copy_(0, loop, ids[:n])
+        full_weight.index_copy_(0, slot, weight.to(torch.float32))
         if weighted is None:
             weighted = bool((weight != 1).any()) if weight.numel() else False
         graph = cls(full_crow, full_col, full_row, full_weight, weighted=weighted)

@@ -156,20 +156,22 @@ def _perturb_in_rounds(
     shape = (settings.edges_removed, len(nodes))
     draws = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
     choices: list[Tensor] = []
+    of_drawn = degree.index_select(0, nodes)
     for i in range(settings.edges_removed):
-        last = degree[nodes] - (settings.edges_removed - i)
+        last = of_drawn - (settings.edges_removed - i)
         choice = (draws[i] * (last + 1)).long()
         for other in choices:
             choice = torch.where(choice == other, last, choice)
-        choices.append(torch.where(last < 0, -1, choice))
+        choices.append(choice.masked_fill_(last < 0, -1))
     keys = torch.repeat_interleave(degree, output_size=n_arcs) * n + col
     removed = torch.empty(0, dtype=torch.int64, device=device)
     if choices and n_arcs:
         choice = torch.stack(choices)
-        arc = torch.where(choice < 0, n_arcs, start[nodes] + choice)
-        head = col[arc.clamp(max=n_arcs - 1)].long()
+        is_none = choice < 0
+        arc = (start.index_select(0, nodes) + choice).masked_fill_(is_none, n_arcs)
+        head = col.take(arc.clamp(max=n_arcs - 1)).long()
         reverse = torch.searchsorted(keys, head * n + nodes)
-        removed = torch.stack([arc, reverse.masked_fill_(choice < 0, n_arcs)]).view(-1)
+        removed = torch.stack([arc, reverse.masked_fill_(is_none, n_arcs)]).view(-1)
 
     source = nodes.repeat_interleave(settings.edges_added)
     other = torch.randint(
@@ -178,7 +180,8 @@ def _perturb_in_rounds(
     free = other != source
     if n_arcs:
         wanted = source * n + other
-        free &= keys[torch.searchsorted(keys, wanted).clamp_(max=n_arcs - 1)] != wanted
+        found = torch.searchsorted(keys, wanted).clamp_(max=n_arcs - 1)
+        free &= keys.take(found) != wanted
     first = free.int().argmax(0, keepdim=True)
     other, is_edge = other.gather(0, first)[0], free.gather(0, first)[0]
     # Drawn from both ends, or twice from one: once is enough.
@@ -187,7 +190,7 @@ def _perturb_in_rounds(
     is_edge = edge >= 0
     is_edge[1:] &= edge[1:] != edge[:-1]
     return SubgraphPerturbation(
-        nodes, removed, torch.stack([source[order], other[order]]), is_edge
+        nodes, removed, torch.stack([source, other]).index_select(1, order), is_edge
     )
 
 
@@ -201,18 +204,18 @@ def _race(
     n_rounds = max(min(_ROUNDS, count), 1) if slows else 1
     ones = torch.ones(len(col), device=col.device)
     pattern = torch.sparse_csr_tensor(crow, col, ones, (n, n), check_invariants=False)
+    fresh = torch.zeros(n, 1, device=col.device)
     nodes = []
     for size in np.diff(np.linspace(0, count, n_rounds + 1).astype(int)).tolist():
         rings = clocks.topk(size, largest=False, sorted=False)
         nodes.append(rings.indices)
         if len(nodes) < n_rounds and size:
-            fresh = torch.zeros(n, 1, device=col.device)
-            fresh[rings.indices] = 1
+            fresh.zero_().index_fill_(0, rings.indices, 1)
             # A drawn clock stops; the others' time left gets longer.
-            now, hits = rings.values.max(), (pattern @ fresh)[:, 0]
-            slower = (settings.decay**hits).clamp_(min=_SMALLEST_PROBABILITY)
-            clocks = now + (clocks - now) / slower
-            clocks[rings.indices] = torch.inf
+            now, hits = rings.values.max(), (pattern @ fresh)[:, 0].double()
+            longer = (settings.decay**-hits).clamp_(max=1 / _SMALLEST_PROBABILITY)
+            clocks = torch.lerp(now, clocks, longer)
+            clocks.index_fill_(0, rings.indices, torch.inf)
     return torch.cat(nodes)
 
 
@@ -276,7 +279,7 @@ def anchor_pairs(
     values[:, :n_positives] = scale / max(n_positives, 1)
     values[:, n_positives:] = -scale * settings.negative_weight / max(n_negatives, 1)
     starts = torch.zeros(n + 1, dtype=torch.int32, device=device)
-    starts[anchors + 1] = pairs.shape[1]
+    starts.index_fill_(0, anchors + 1, pairs.shape[1])
     return torch.sparse_csr_tensor(
         starts.cumsum(0, dtype=torch.int32),
         pairs.reshape(-1).int(),
@@ -296,20 +299,26 @@ def _ranked(
 ) -> Tensor:
     """Rank all nodes by relative distance from each anchor, the nearest first."""
     n, device = len(crow) - 1, crow.device
-    row = torch.arange(len(anchors), device=device)
+    row = n * torch.arange(len(anchors), device=device)
+    own, other = row + anchors, row + (anchors + 1) % n
     total = torch.zeros(len(anchors), n, device=device)
 
     def add(weight: float, distance: Tensor, noise: float = _NOISE) -> None:
-        distance[row, anchors] = distance[row, (anchors + 1) % n]
+        flat = distance.view(-1)
+        flat.index_copy_(0, own, flat.index_select(0, other))
         low, high = distance.aminmax(dim=1, keepdim=True)
         width = high - low
-        factor = torch.where(width > noise, weight * _STEPS / width, 0.0)
+        factor = (weight * _STEPS / width).masked_fill_(width <= noise, 0)
         total.addcmul_(distance.sub_(low).float(), factor.float())
 
     if distribution is not None:
         p = distribution.double()
         # What is constant in a row, the entropy of p_i, is lost in the scaling.
-        add(1.0, p[anchors] @ -p.clamp_min(_SMALLEST_PROBABILITY).log().T, 1e-13)
+        add(
+            1.0,
+            p.index_select(0, anchors) @ -p.clamp_min(_SMALLEST_PROBABILITY).log().T,
+            1e-13,
+        )
     if settings.hop_weight:
         add(settings.hop_weight, _hops(crow, col, anchors, settings.max_hops), 0.0)
     if settings.feature_weight:
@@ -317,7 +326,7 @@ def _ranked(
     begin, end = settings.negative_ranks
     n_ranks = min(max(settings.n_positives, end), n - 1)
     key = total.round_().long() * n + torch.arange(n, device=device)
-    key[row, anchors] = torch.iinfo(torch.int64).max
+    key.view(-1).index_fill_(0, own, torch.iinfo(torch.int64).max)
     return key.topk(n_ranks, largest=False, sorted=True).values % max(n, 1)
 
 
@@ -328,7 +337,8 @@ def _hops(crow: Tensor, col: Tensor, anchors: Tensor, max_hops: int) -> Tensor:
         crow, col, torch.ones(len(col), device=device), (n, n), check_invariants=False
     )
     reached = torch.zeros(n, len(anchors), device=device)
-    reached[anchors, torch.arange(len(anchors), device=device)] = 1
+    column = torch.arange(len(anchors), device=device)
+    reached.view(-1).index_fill_(0, anchors * len(anchors) + column, 1)
     hops = max_hops + 1 - reached
     for _ in range(max_hops):
         reached = (pattern @ reached).add_(reached).sign_()
@@ -350,7 +360,7 @@ def _negative_cosines(features: Tensor, anchors: Tensor) -> Tensor:
         rows = values.new_zeros(len(anchors), features.shape[1])
         rows[of_anchor, features.col_indices()[entry].long()] = values[entry]
     else:
-        square, rows = features.square().sum(1), features[anchors]
+        square, rows = features.square().sum(1), features.index_select(0, anchors)
     inverse = torch.where(square > 0, square.rsqrt(), 0.0)
     rows = rows * inverse[anchors, None]
     return -((features @ rows.T) * inverse[:, None]).T.contiguous()

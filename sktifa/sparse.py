@@ -9,6 +9,7 @@ zero stay sparse, and dropout draws only for the values that are stored.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -111,6 +112,8 @@ class Adjacency:
         Their weights.
     weighted : bool, default=False
         Whether edge weights differ from 1.
+    product : callable, default=csr_product
+        Multiplies by a CSR matrix.
     """
 
     def __init__(
@@ -122,13 +125,14 @@ class Adjacency:
         added: Tensor | None = None,
         added_weight: Tensor | None = None,
         weighted: bool = False,
+        product: Callable[..., Tensor] = csr_product,
     ) -> None:
         self.crow, self.col, self.row, self.weight = crow, col, row, weight
         if added is None or added_weight is None:
             added = crow.new_empty((2, 0)).long()
             added_weight = weight.new_empty(0)
         self.added, self.added_weight = added, added_weight
-        self.weighted = weighted
+        self.weighted, self.product = weighted, product
 
     @classmethod
     def from_csr(cls, matrix: sparse.csr_array, device: torch.device) -> Adjacency:
@@ -218,6 +222,7 @@ class Adjacency:
             torch.cat([added_edges, added_edges.flip(0)], dim=1),
             added_weight.repeat(2),
             self.weighted,
+            self.product,
         )
         graph.loops = self.loops
         return graph
@@ -234,7 +239,7 @@ class Adjacency:
     @cached_property
     def degree(self) -> Tensor:
         """Weighted degree of every node."""
-        degree = csr_product(
+        degree = self.product(
             self.crow,
             self.col,
             self.weight,
@@ -303,7 +308,7 @@ def _symmetric_product(
     h: Tensor, graph: Adjacency, values: Tensor, added_values: Tensor
 ) -> Tensor:
     h = h.contiguous()
-    out = csr_product(graph.crow, graph.col, values, h, graph.n_nodes)
+    out = graph.product(graph.crow, graph.col, values, h, graph.n_nodes)
     if graph.added.shape[1]:
         target, source = graph.added
         messages = added_values[:, None] * h.index_select(0, source)

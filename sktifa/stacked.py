@@ -14,6 +14,7 @@ that stop early leave the stack.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import threading
@@ -337,6 +338,15 @@ def train_stacked(
 _Drop = tuple[Tensor, Tensor]
 
 
+def _own_kernels(device: torch.device) -> Any:
+    """Return the module of kernels where they run: on CUDA, beside Triton."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    from sktifa import kernels
+
+    return kernels
+
+
 class _Blocks:
     """Copies of one graph, of which the first `n_models` are in use."""
 
@@ -348,12 +358,13 @@ class _Blocks:
         self.single = Adjacency.from_csr(graph.adjacency, device)
         self.n_nodes, self.n_features = self.features.shape
         self.n_arcs = self.single.col.shape[0]
+        self.kernels = _own_kernels(device)
         nodes, arcs = self.n_nodes, self.n_arcs
         self._crow = _tiled_pointer(self.single.crow, n, arcs)
         self._col = _tiled(self.single.col, n, nodes)
         self._row = _tiled(self.single.row, n, nodes)
         self._weight = self.single.weight.repeat(n)
-        if self.features.is_sparse:
+        if self.features.is_sparse and self.kernels is None:
             pattern, stored = self.features.pattern, self.features.values.shape[0]
             self._f_crow = _tiled_pointer(pattern.crow, n, stored)
             self._f_col = _tiled(pattern.col, n, self.n_features)
@@ -373,6 +384,7 @@ class _Blocks:
             self._row[:arcs],
             self._weight[:arcs],
             weighted=self.single.weighted,
+            product=self.kernels.csr_product if self.kernels else csr_product,
         )
 
     def transform(
@@ -390,23 +402,53 @@ class _Blocks:
             values = values * (mask * scale[:, None])
         return torch.matmul(values, weight).flatten(0, 1)
 
-    def _drawn(self, drop: _Drop, generator: torch.Generator) -> _Drop:
-        """Draw a mask of the stored values."""
+    def _drawn(self, drop: _Drop, generator: torch.Generator) -> Any:
+        """Draw a mask of the stored values, or the seed of one."""
         keep, scale = drop
+        if self.kernels is not None:
+            device = scale.device
+            seed = torch.randint(2**62, (1,), device=device, generator=generator)
+            return self.kernels.Drawn(seed, keep, scale)
         if keep.shape[1] > 1:
             keep = keep.index_select(1, self.features.pattern.row)
         shape = (self.n_models, self.features.values.shape[0])
         return keep_mask(shape, keep, scale.device, generator), scale
 
-    def values(self, drawn: _Drop | None) -> Tensor:
-        """Return the stored values of all blocks, by node."""
+    def product(self, weight: Tensor, drawn: Any) -> Tensor:
+        """Multiply all blocks' features."""
+        n, pattern = self.n_models * self.n_nodes, self.features.pattern
+        if self.kernels is not None:
+            return self.kernels.csr_product(
+                pattern.crow, pattern.col, self.features.values, weight, n, drawn=drawn
+            )
+        size = self._n_stored
+        crow, col = self._f_crow[: n + 1], self._f_col[:size]
+        return csr_product(crow, col, self._drawn_values(drawn), weight, n)
+
+    def transposed_product(self, grad: Tensor, drawn: Any) -> Tensor:
+        """Multiply all blocks' transposed features."""
+        n, pattern = self.n_models * self.n_features, self.features.pattern
+        if self.kernels is not None:
+            return self.kernels.csr_product(
+                pattern.transpose_crow,
+                pattern.transpose_col,
+                pattern.transposed_values,
+                grad,
+                n,
+                drawn=drawn,
+                order=pattern.transpose_order,
+            )
+        size = self._n_stored
+        crow, col = self._t_crow[: n + 1], self._t_col[:size]
+        return csr_product(crow, col, self._drawn_transposed(drawn), grad, n)
+
+    def _drawn_values(self, drawn: _Drop | None) -> Tensor:
         if drawn is None:
             return self._values[: self._n_stored]
         mask, scale = drawn
         return (mask * scale).mul_(self.features.values).flatten()
 
-    def transposed_values(self, drawn: _Drop | None) -> Tensor:
-        """Return the same by feature."""
+    def _drawn_transposed(self, drawn: _Drop | None) -> Tensor:
         pattern = self.features.pattern
         if drawn is None:
             return self._transposed[: self._n_stored]
@@ -427,28 +469,13 @@ class _BlockProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, weight, blocks, drawn):  # noqa: ANN001, ANN205
-        ctx.args = blocks, blocks.n_models, drawn
-        n, size = blocks.n_models * blocks.n_nodes, blocks._n_stored
-        return csr_product(
-            blocks._f_crow[: n + 1],
-            blocks._f_col[:size],
-            blocks.values(drawn),
-            weight.contiguous(),
-            n,
-        )
+        ctx.args = blocks, drawn
+        return blocks.product(weight.contiguous(), drawn)
 
     @staticmethod
     def backward(ctx, grad):  # noqa: ANN001, ANN205
-        blocks, n_models, drawn = ctx.args
-        rows, size = n_models * blocks.n_features, blocks._n_stored
-        product = csr_product(
-            blocks._t_crow[: rows + 1],
-            blocks._t_col[:size],
-            blocks.transposed_values(drawn),
-            grad.contiguous(),
-            rows,
-        )
-        return product, None, None
+        blocks, drawn = ctx.args
+        return blocks.transposed_product(grad.contiguous(), drawn), None, None
 
 
 def _tiled(index: Tensor, copies: int, step: int) -> Tensor:
@@ -901,6 +928,19 @@ class _Stack:
         for p, grad, mean, square in zip(
             self.parameters, grads, *self.moments, strict=True
         ):
+            if self.blocks.kernels is not None:
+                self.blocks.kernels.adam(
+                    p,
+                    grad,
+                    mean,
+                    square,
+                    betas=_BETAS,
+                    eps=_EPS,
+                    size=size,
+                    root=root,
+                    weight_decay=self.weight_decay,
+                )
+                continue
             shape = (-1,) + (1,) * (p.ndim - 1)
             grad = torch.addcmul(grad, p, self.weight_decay.view(shape))
             mean.lerp_(grad, 1 - first)
@@ -959,6 +999,9 @@ class _Stack:
         torch.where(better, score, self.best_score, out=self.best_score)
         torch.where(better, self.epoch, self.best_epoch, out=self.best_epoch)
         for best, p in zip(self.best, self.parameters, strict=True):
+            if self.blocks.kernels is not None:
+                self.blocks.kernels.copy_where(better, p, best)
+                continue
             shape = (-1,) + (1,) * (p.ndim - 1)
             torch.where(better.view(shape), p, best, out=best)
         waited = self.epoch - self.best_epoch

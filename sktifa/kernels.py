@@ -14,10 +14,10 @@ from torch import Tensor
 
 __all__ = ["Drawn", "adam", "copy_where", "csr_product"]
 
-# Entries of a program's tile, and how many of a row's neighbours it reads at a time.
-_TILE, _MOST_NEIGHBORS = 1024, 16
-_CHUNK = 1024
-_WARPS = 4
+# Entries of a product's tile, and how many of a row's neighbours it reads at a time.
+# With one warp a tile no sum over neighbours leaves the warp.
+_TILE, _MOST_NEIGHBORS, _PRODUCT_WARPS = 1024, 16, 1
+_CHUNK, _WARPS = 1024, 4
 
 
 class Drawn:
@@ -105,9 +105,31 @@ def csr_product(
             ROWS=together,
             NEIGHBORS=at_once,
             WIDTH=wide,
-            num_warps=_WARPS,
+            num_warps=_PRODUCT_WARPS,
         )
     return out
+
+
+@triton.jit
+def _mix(key):
+    # The finaliser of MurmurHash3.
+    key ^= key >> 16
+    key *= 0x85EBCA6B
+    key ^= key >> 13
+    key *= 0xC2B2AE35
+    return key ^ (key >> 16)
+
+
+@triton.jit
+def _uniform(seed, entry):
+    """Return a number in [0, 1) for each entry.
+
+    All threads that share a value draw it for themselves: a hash costs them a tenth
+    of what a generator for cryptography does.
+    """
+    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    key = _mix(_mix(entry.to(tl.uint32) ^ low) + high)
+    return (key >> 8).to(tl.float32) * (1 / (1 << 24))
 
 
 @triton.jit
@@ -151,7 +173,7 @@ def _product(
             entry = place
             if ORDERED:
                 entry = tl.load(order + place, mask=there, other=0)
-            draw = tl.rand(tl.load(seed), block * n_stored + entry)
+            draw = _uniform(tl.load(seed), block * n_stored + entry)
             if KEEPS == 1:
                 chance = tl.load(keep + block)
             elif KEEPS == 2:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 __all__ = ["Drawn", "adam", "copy_where", "csr_product"]
 
-# Entries of a product's tile, and how many of a row's neighbours it reads at a time.
-# With one warp a tile no sum over neighbours leaves the warp.
-_TILE, _MOST_NEIGHBORS, _PRODUCT_WARPS = 1024, 16, 1
+# How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
+# so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
+# wide (measured on an H100: a third faster than 1024 for both).
+_MOST_NEIGHBORS = 16
 _CHUNK, _WARPS = 1024, 4
 
 
@@ -77,11 +78,10 @@ def csr_product(
     if not out.numel():
         return out
     wide = triton.next_power_of_2(width)
+    tile = 2048 if wide >= 32 else 512
     degree = col.shape[0] // max(rows, 1) + 1
-    at_once = min(
-        triton.next_power_of_2(degree), _MOST_NEIGHBORS, max(1, _TILE // wide)
-    )
-    together = max(1, _TILE // (wide * at_once))
+    at_once = min(triton.next_power_of_2(degree), _MOST_NEIGHBORS, max(1, tile // wide))
+    together = max(1, tile // (wide * at_once))
     keeps = 0
     if drawn is not None:
         keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
@@ -105,7 +105,7 @@ def csr_product(
             ROWS=together,
             NEIGHBORS=at_once,
             WIDTH=wide,
-            num_warps=_PRODUCT_WARPS,
+            num_warps=1,
         )
     return out
 

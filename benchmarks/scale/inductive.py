@@ -92,6 +92,8 @@ def run(
         max_iter=epochs,
         n_iter_no_change=20,
         min_iter=10,
+        # Many processes share a GPU.
+        prediction_memory=1 << 30,
         device=device,
         random_state=seed,
         **settings,
@@ -173,7 +175,7 @@ def main() -> None:
     differences = paired(rows)
     print_table(differences)
     keep(
-        "inductive_grid" if options.grid else "inductive",
+        "inductive_" + ("grid" if options.grid else "_".join(options.encoders)),
         rows,
         seeds=list(range(len(by_seed))),
         device=device,

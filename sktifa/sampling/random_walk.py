@@ -427,7 +427,12 @@ class SAINTTIFASampler(BaseEstimator):
             subgraph = self._draw(roots[ends[batch] : ends[batch + 1]], seed)
             return subgraph if transform is None else transform(subgraph)
 
-        return prefetch(draw, batches, device=self._walker.device)
+        device = self._walker.device
+        # A GPU draws faster than one thread can ask it to.
+        n_threads = 2 if device.type == "cuda" else 1
+        return prefetch(
+            draw, batches, device=device, n_threads=n_threads, ahead=n_threads + 1
+        )
 
     def _draw(self, roots: Any, seed: int) -> Subgraph:
         subgraph = self._walker.sample(roots, self.walk_length, seed)

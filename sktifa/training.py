@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.encoders import Encoder
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.sparse import Adjacency, Features
-
-if TYPE_CHECKING:
-    from sktifa.padded import PaddedBatch
 
 __all__ = [
     "Batch",
@@ -247,6 +244,16 @@ class Validation:
         return self.batch is not None or self.logits is not None
 
 
+class FixedBatch(Protocol):
+    """Tensors of one size that batches are copied to, for a step that is recorded."""
+
+    def fill(self, batch: Batch) -> bool:
+        """Take a batch in, unless it is too large."""
+
+    def batch(self) -> Batch:
+        """Return the batch that the tensors hold."""
+
+
 class BatchSource(Protocol):
     """Where the batches of an epoch come from."""
 
@@ -258,7 +265,7 @@ class BatchSource(Protocol):
     ) -> Iterator[tuple[Batch, Tensor | None]]:
         """Yield the epoch's batches, each with its nodes' logits where known."""
 
-    def padded(self) -> PaddedBatch | None:
+    def padded(self) -> FixedBatch | None:
         """Make room for the batches' tensors, if they are alike but for their size."""
 
     def close(self) -> None:
@@ -599,7 +606,7 @@ class _Steps:
         )
         self._step = lambda batch, clean: step()
 
-    def capture_steps(self, padded: PaddedBatch) -> None:
+    def capture_steps(self, padded: FixedBatch) -> None:
         """Record a step on subgraphs, which are filled up to one size."""
         (replay,) = self._recorded([lambda: self._run_step(padded.batch(), None)])
 

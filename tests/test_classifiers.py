@@ -474,7 +474,7 @@ def test_paper_preset_is_accepted_and_unknown_settings_are_not():
 
 
 def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
-    from sktifa import classifiers
+    from sktifa.classifiers import tifa
 
     graph, y = cora.graph, cora.target
     train, _, _ = split(y)
@@ -485,8 +485,8 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(classifiers, "annotated_information", fail)
-    monkeypatch.setattr(classifiers, "sample_pairs", fail)
+    monkeypatch.setattr(tifa, "annotated_information", fail)
+    monkeypatch.setattr(tifa, "sample_pairs", fail)
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])
     np.testing.assert_array_equal(again.predict_proba(graph), expected[1])

@@ -27,7 +27,7 @@ def batches():
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sktifa.classifiers.train", keep)
+        patch.setattr("sktifa.classifiers.gnn.train", keep)
         with pytest.raises(InterruptedError):
             model.fit(made.graph, y)
     return kept

@@ -15,7 +15,8 @@ from sklearn.model_selection import GridSearchCV
 
 from benchmarks.data import load, paper_splits
 from benchmarks.search._common import report
-from sktifa import TIFAGCLClassifier, classifiers
+from sktifa import TIFAGCLClassifier
+from sktifa.classifiers import tifa
 from sktifa.memory import LocalMemory
 from sktifa.model_selection import predefined_validation_split
 
@@ -43,9 +44,9 @@ def main() -> None:
         counts: Counter[str] = Counter()
         seconds: Counter[str] = Counter()
         with patch.multiple(
-            classifiers,
+            tifa,
             **{
-                name: _counted(getattr(classifiers, name), name, counts, seconds)
+                name: _counted(getattr(tifa, name), name, counts, seconds)
                 for name in COUNTED
             },
         ):

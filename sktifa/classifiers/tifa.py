@@ -1,0 +1,539 @@
+"""TIFA-GCL: the classifier with the information-aware contrast on top."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import joblib
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import (
+    check_memory,
+)
+from torch import nn
+
+from sktifa import statistics
+from sktifa.classifiers.gnn import GNNClassifier, SamplerName
+from sktifa.contrast.loss import Divergence
+from sktifa.contrast.pairs import (
+    LARGEST_SHARED,
+    GraphDistances,
+    graph_distances,
+    pair_operator,
+    sample_pairs,
+    uniform_pairs,
+)
+from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
+from sktifa.contrast.weights import loss_weights
+from sktifa.encoders import EncoderName
+from sktifa.exceptions import ParameterError
+from sktifa.graph import Graph
+from sktifa.sampled import (
+    Sampler,
+    SubgraphContrast,
+)
+from sktifa.sparse import to_csr
+from sktifa.tig import annotated_information, information_gain, label_distribution
+from sktifa.training import (
+    Batch,
+    Contrast,
+    ContrastiveObjective,
+    FullBatch,
+    PerturbedViews,
+)
+
+__all__ = ["TIFAGCLClassifier"]
+
+# Pairs on the whole graph rank all nodes for each: what takes too long, not too much.
+_LARGEST_RANKED = 200_000
+
+
+class TIFAGCLClassifier(GNNClassifier):
+    """Semi-supervised node classification with TIFA-GCL.
+
+    Label propagation measures how much annotated information reaches each node (the
+    topology information gain, Eq. 4). Where little arrives, the contrastive loss
+    weighs more (Eq. 9) and the graph is perturbed more often (Algorithm 2); pairs for
+    the contrast are drawn by relative distance (Eq. 12-14).
+
+    Parameters
+    ----------
+    encoder, hidden_size, n_layers, dropout, residual, normalization, feature_norm, \
+learning_rate, learning_rate_decay, weight_decay, max_iter, min_iter, early_stopping, \
+validation_fraction, n_iter_no_change, tol, monitor, class_weight, setting, \
+sampler, prediction_memory, n_neighbors, \
+missing_label, warm_start, device, random_state, verbose
+        As for :class:`GNNClassifier`.
+    restart_probability : float, default=0.15
+        Of the label propagation, in (0, 1] (paper: alpha).
+    clarity_weight : float, default=0.1
+        Weight of clarity against intensity, in [0, 1] (paper: lambda).
+    weighting : {"tifa", "uniform"}, default="tifa"
+        Loss weights by information gain, or all at the middle of the range.
+    weight_min, weight_max : float, default=0.2, 2.2
+        Range of the loss weights (paper: w_min, w_max).
+    perturbation : {"tifa", "uniform"}, default="tifa"
+        Nodes are perturbed by information gain with negative feedback, or uniformly.
+    sharpness : float, default=1.0
+        Sharpens the perturbation's node probabilities (paper: t).
+    perturbed_nodes : float, default=0.4
+        Share of the nodes that is perturbed an epoch.
+    perturbation_rate : float or None, default=None
+        Ends a perturbation when this share of the edges is flipped (paper: sigma).
+    edges_added, edges_removed : int, default=1, 2
+        Edges added to and removed from a perturbed node (paper: n_add, n_rmv).
+    feature_mask_rate : float, default=0.5
+        Share of a perturbed node's features that is masked (paper: m).
+    decay : float, default=0.5
+        Multiplies the probability of a perturbed node's neighbours (paper: d_r).
+    decay_hops : int, default=1
+        How far that reaches (paper: d_h).
+    pairing : {"tifa", "uniform"} or None, default="tifa"
+        Pairs by relative distance, negatives drawn uniformly, or no pair loss.
+    pair_weight : float, default=0.05
+        Weight of the pair loss against self-consistency (paper: mu_2).
+    negative_weight : float, default=0.5
+        Weight of negative pairs against positive ones (paper: mu_1).
+    hop_weight, feature_weight : float, default=0.5, 0.75
+        Weights of hops and of feature distance against the distance between label
+        distributions (paper: lambda_1, lambda_2).
+    n_positives : int, default=5
+        Nearest nodes that are positives (paper: post_end).
+    negative_ranks : tuple of int, default=(50, 150)
+        First and last-but-one rank of the negatives (paper: negt_beg, negt_end).
+    label_distribution : {"sum", "softmax"}, default="sum"
+        How propagated labels become a distribution (Eq. 11).
+    divergence : str, default="clean_to_perturbed"
+        Direction of the Kullback-Leibler divergence in the contrast.
+    temperature : float, default=1.0
+        Divides the target's logits.
+    target : {"evaluation", "training"}, default="evaluation"
+        Forward pass that gives the target.
+    memory : str, joblib.Memory, LocalMemory or None, default=None
+        Caches propagation and pairs across fits on the same graph: a folder, or
+        :class:`sktifa.memory.LocalMemory` to keep them in this process. Hops and
+        feature similarities are then worked out once a graph (of up to 10,000 nodes),
+        relative distances once for each distribution of the labels and weights.
+
+    Attributes
+    ----------
+    gain_ : ndarray of float64, shape (n_nodes,)
+        Topology information gain of every node of the whole graph, or row of the
+        array (paper: T).
+    loss_weights_ : ndarray of float64, shape (n_nodes,)
+        Contrastive loss weight of every node (paper: w).
+    classes_, network_, n_features_in_, feature_names_in_, n_iter_, best_iter_, \
+loss_curve_, validation_scores_, validation_losses_
+        As for :class:`GNNClassifier`.
+
+    See Also
+    --------
+    GNNClassifier : The same encoders without contrast.
+    LabelPropagationTIG : The information gain alone, as a transformer.
+
+    Notes
+    -----
+    `weighting`, `perturbation` and `pairing` set to "uniform" give uniform-GCL, and
+    one at a time the paper's ablations (Table 3). :func:`paper_preset` gives the
+    paper's own schedule and hyper-parameters.
+
+    References
+    ----------
+    Chen et al., "Rethinking the Promotion Brought by Contrastive Learning to
+    Semi-Supervised Node Classification", IJCAI 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa import TIFAGCLClassifier, load_digits_graph
+    >>> digits = load_digits_graph()
+    >>> y = np.full(1797, -1)
+    >>> y[::18] = digits.target[::18]
+    >>> model = TIFAGCLClassifier(max_iter=50, random_state=0, device="cpu")
+    >>> _ = model.fit(digits.graph, y)
+    >>> model.score(digits.graph, digits.target) > 0.9
+    True
+    >>> model.gain_.shape
+    (1797,)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GNNClassifier._parameter_constraints,
+        "restart_probability": [Interval(numbers.Real, 0, 1, closed="right")],
+        "clarity_weight": [Interval(numbers.Real, 0, 1, closed="both")],
+        "weighting": [StrOptions({"tifa", "uniform"})],
+        "weight_min": [Interval(numbers.Real, 0, None, closed="left")],
+        "weight_max": [Interval(numbers.Real, 0, None, closed="left")],
+        "perturbation": [StrOptions({"tifa", "uniform"})],
+        "sharpness": [Interval(numbers.Real, 0, None, closed="left")],
+        "perturbed_nodes": [Interval(numbers.Real, 0, 1, closed="both")],
+        "perturbation_rate": [Interval(numbers.Real, 0, None, closed="left"), None],
+        "edges_added": [Interval(numbers.Integral, 0, None, closed="left")],
+        "edges_removed": [Interval(numbers.Integral, 0, None, closed="left")],
+        "feature_mask_rate": [Interval(numbers.Real, 0, 1, closed="both")],
+        "decay": [Interval(numbers.Real, 0, 1, closed="right")],
+        "decay_hops": [Interval(numbers.Integral, 0, None, closed="left")],
+        "pairing": [StrOptions({"tifa", "uniform"}), None],
+        "pair_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "negative_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "hop_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "feature_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "n_positives": [Interval(numbers.Integral, 0, None, closed="left")],
+        "negative_ranks": [tuple, list],
+        "label_distribution": [StrOptions({"sum", "softmax"})],
+        "divergence": [StrOptions({"clean_to_perturbed", "perturbed_to_clean"})],
+        "temperature": [Interval(numbers.Real, 0, None, closed="neither")],
+        "target": [StrOptions({"evaluation", "training"})],
+        "memory": [str, HasMethods("cache"), None],
+    }
+
+    def __init__(
+        self,
+        encoder: EncoderName | type[nn.Module] | Callable[..., nn.Module] = "gcn",
+        *,
+        hidden_size: int = 64,
+        n_layers: int = 2,
+        dropout: float = 0.5,
+        residual: bool = False,
+        normalization: Literal["batch", "layer"] | None = None,
+        feature_norm: Literal["l1", "l2", "max"] | None = None,
+        learning_rate: float = 0.01,
+        learning_rate_decay: float = 1.0,
+        weight_decay: float = 0.005,
+        max_iter: int = 400,
+        min_iter: int = 30,
+        early_stopping: bool | Literal["auto"] = "auto",
+        validation_fraction: float = 0.2,
+        n_iter_no_change: int = 50,
+        tol: float = 0.0,
+        monitor: Literal["loss", "accuracy"] = "loss",
+        class_weight: dict | Literal["balanced"] | None = None,
+        restart_probability: float = 0.15,
+        clarity_weight: float = 0.1,
+        weighting: Literal["tifa", "uniform"] = "tifa",
+        weight_min: float = 0.2,
+        weight_max: float = 2.2,
+        perturbation: Literal["tifa", "uniform"] = "tifa",
+        sharpness: float = 1.0,
+        perturbed_nodes: float = 0.4,
+        perturbation_rate: float | None = None,
+        edges_added: int = 1,
+        edges_removed: int = 2,
+        feature_mask_rate: float = 0.5,
+        decay: float = 0.5,
+        decay_hops: int = 1,
+        pairing: Literal["tifa", "uniform"] | None = "tifa",
+        pair_weight: float = 0.05,
+        negative_weight: float = 0.5,
+        hop_weight: float = 0.5,
+        feature_weight: float = 0.75,
+        n_positives: int = 5,
+        negative_ranks: tuple[int, int] = (50, 150),
+        label_distribution: Literal["sum", "softmax"] = "sum",
+        divergence: Divergence = "clean_to_perturbed",
+        temperature: float = 1.0,
+        target: Literal["evaluation", "training"] = "evaluation",
+        setting: Literal["transductive", "inductive"] = "transductive",
+        sampler: SamplerName | Sampler | None = None,
+        prediction_memory: int | None = None,
+        n_neighbors: int = 15,
+        missing_label: int | float | str | None = -1,
+        warm_start: bool = False,
+        memory: str | joblib.Memory | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            encoder,
+            hidden_size=hidden_size,
+            n_layers=n_layers,
+            dropout=dropout,
+            residual=residual,
+            normalization=normalization,
+            feature_norm=feature_norm,
+            learning_rate=learning_rate,
+            learning_rate_decay=learning_rate_decay,
+            weight_decay=weight_decay,
+            max_iter=max_iter,
+            min_iter=min_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            monitor=monitor,
+            class_weight=class_weight,
+            setting=setting,
+            sampler=sampler,
+            prediction_memory=prediction_memory,
+            n_neighbors=n_neighbors,
+            missing_label=missing_label,
+            warm_start=warm_start,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.restart_probability = restart_probability
+        self.clarity_weight = clarity_weight
+        self.weighting = weighting
+        self.weight_min = weight_min
+        self.weight_max = weight_max
+        self.perturbation = perturbation
+        self.sharpness = sharpness
+        self.perturbed_nodes = perturbed_nodes
+        self.perturbation_rate = perturbation_rate
+        self.edges_added = edges_added
+        self.edges_removed = edges_removed
+        self.feature_mask_rate = feature_mask_rate
+        self.decay = decay
+        self.decay_hops = decay_hops
+        self.pairing = pairing
+        self.pair_weight = pair_weight
+        self.negative_weight = negative_weight
+        self.hop_weight = hop_weight
+        self.feature_weight = feature_weight
+        self.n_positives = n_positives
+        self.negative_ranks = negative_ranks
+        self.label_distribution = label_distribution
+        self.divergence = divergence
+        self.temperature = temperature
+        self.target = target
+        self.memory = memory
+
+    def _objective(self) -> ContrastiveObjective:
+        return ContrastiveObjective(
+            pair_weight=self.pair_weight,
+            divergence=self.divergence,
+            temperature=self.temperature,
+            target=self.target,
+        )
+
+    def _source(
+        self,
+        batch: Batch,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> FullBatch:
+        device = batch.graph.device
+        weights, perturber, sets = self._contrast_terms(
+            graph, nodes, codes, device, rng
+        )
+        pairs = None
+        if sets is not None:
+            pairs = pair_operator(*sets, self.negative_weight)
+        views = PerturbedViews(perturber, rng, batch.graph, self.feature_mask_rate)
+        batch.contrast = Contrast(
+            torch.from_numpy(weights).float().to(device),
+            views.view,
+            None if pairs is None else to_csr(pairs, device),
+        )
+        return FullBatch(batch, views)
+
+    _seeds: ClassVar[Literal["labeled", "all"]] = "all"
+
+    def _full_batch_bytes(self, graph: Graph) -> float:
+        if (
+            self.pairing == "tifa"
+            and self.pair_weight
+            and graph.n_nodes > _LARGEST_RANKED
+        ):
+            return float("inf")
+        return 2 * super()._full_batch_bytes(graph)
+
+    def _needs_information(self, sampler: Sampler) -> bool:
+        return True
+
+    def _subgraph_contrast(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> SubgraphContrast | None:
+        assert information is not None
+        self._check_weights()
+        gain = statistics.information_gain(information, self.clarity_weight)
+        by_gain = statistics.loss_weights(gain, self.weight_min, self.weight_max)
+        middle = torch.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
+        weights = by_gain if self.weighting == "tifa" else middle
+        self.gain_ = self._by_row(gain.cpu().numpy())
+        self.loss_weights_ = self._by_row(weights.cpu().numpy())
+        uniform = self.perturbation == "uniform"
+        pairs = distribution = None
+        if self.pairing is not None and self.pair_weight:
+            pairs = PairSettings(
+                self.pairing,
+                negative_weight=self.negative_weight,
+                hop_weight=self.hop_weight,
+                feature_weight=self.feature_weight,
+                n_positives=self.n_positives,
+                negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
+            )
+            if self.pairing == "tifa":
+                distribution = statistics.label_distribution(
+                    information, self.label_distribution
+                )
+        return SubgraphContrast(
+            weights.float().to(device),
+            PerturbationSettings(
+                sharpness=self.sharpness,
+                perturbed_nodes=self.perturbed_nodes,
+                perturbation_rate=self.perturbation_rate,
+                edges_added=self.edges_added,
+                edges_removed=self.edges_removed,
+                decay=1.0 if uniform else self.decay,
+                decay_hops=self.decay_hops,
+            ),
+            (middle if uniform else by_gain).float().to(device),
+            self.feature_mask_rate,
+            pairs,
+            distribution,
+        )
+
+    def _check_weights(self) -> None:
+        if self.weight_min > self.weight_max:
+            raise ParameterError(
+                f"weight_min={self.weight_min} is above weight_max={self.weight_max}: "
+                "the weights run from weight_min, where most information arrives, up "
+                "to weight_max."
+            )
+
+    def _contrast_terms(
+        self,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> tuple[
+        NDArray[np.float64],
+        GraphPerturber,
+        tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    ]:
+        """Work out loss weights, what draws the perturbations, and sets of pairs."""
+        self._check_weights()
+        if len(self.negative_ranks) != 2 or not all(
+            isinstance(rank, numbers.Integral) for rank in self.negative_ranks
+        ):
+            raise ParameterError(
+                f"negative_ranks={self.negative_ranks!r}: give two whole numbers, the "
+                "first rank and the one after the last."
+            )
+        labels = np.full(graph.n_nodes, -1)
+        labels[nodes] = codes
+        memory = check_memory(self.memory)
+        # The fingerprint stands for the graph, which would cost a hash a call.
+        information = memory.cache(_information, ignore=["graph", "device"])(
+            graph=graph,
+            fingerprint=graph.fingerprint if self.memory else "",
+            labels=labels,
+            n_classes=len(self.classes_),
+            restart_probability=self.restart_probability,
+            device=str(device),
+        )
+        gain = information_gain(information, self.clarity_weight)
+        by_gain = loss_weights(gain, self.weight_min, self.weight_max)
+        middle = np.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
+        weights = by_gain if self.weighting == "tifa" else middle
+        self.gain_, self.loss_weights_ = self._by_row(gain), self._by_row(weights)
+        uniform = self.perturbation == "uniform"
+        perturber = GraphPerturber(
+            graph.adjacency,
+            middle if uniform else by_gain,
+            sharpness=self.sharpness,
+            perturbed_nodes=self.perturbed_nodes,
+            perturbation_rate=self.perturbation_rate,
+            edges_added=self.edges_added,
+            edges_removed=self.edges_removed,
+            decay=1.0 if uniform else self.decay,
+            decay_hops=self.decay_hops,
+        )
+        sets = None
+        if self.pairing == "uniform":
+            begin, end = self.negative_ranks
+            sets = uniform_pairs(graph.n_nodes, end - begin, rng)
+        elif self.pairing == "tifa" and self.pair_weight:
+            sets = memory.cache(_pairs, ignore=["graph", "device", "distances"])(
+                graph=graph,
+                fingerprint=graph.fingerprint if self.memory else "",
+                distribution=label_distribution(information, self.label_distribution),
+                hop_weight=self.hop_weight,
+                feature_weight=self.feature_weight,
+                n_positives=self.n_positives,
+                negative_ranks=tuple(self.negative_ranks),
+                device=str(device),
+                distances=lambda: self._shared_distances(graph, device),
+            )
+        return weights, perturber, sets
+
+    def _shared_distances(
+        self, graph: Graph, device: torch.device
+    ) -> GraphDistances | None:
+        """Return what the pairs of all fits on a graph start from, if it is kept."""
+        if not self.memory or graph.n_nodes > LARGEST_SHARED:
+            return None
+        return check_memory(self.memory).cache(_graph_distances, ignore=["graph"])(
+            graph=graph, fingerprint=graph.fingerprint, device=str(device)
+        )
+
+    def _by_row(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Give nodes of the whole graph, or rows of an array, their values.
+
+        NaN for those that training did not see.
+        """
+        if self._seen_nodes is not None:
+            everyone = np.full(self._n_nodes, np.nan)
+            everyone[self._seen_nodes] = values
+            values = everyone
+        if self._row_graph is None:
+            return values
+        node = self._row_graph.node_of_row
+        return np.where(node >= 0, values[node], np.nan)
+
+
+def _information(
+    graph: Graph,
+    fingerprint: str,
+    labels: NDArray[np.int64],
+    n_classes: int,
+    restart_probability: float,
+    device: str,
+) -> NDArray[np.float64]:
+    return annotated_information(
+        graph,
+        labels,
+        n_classes,
+        restart_probability=restart_probability,
+        device=device,
+    )
+
+
+def _pairs(
+    graph: Graph,
+    fingerprint: str,
+    distribution: NDArray[np.float64],
+    hop_weight: float,
+    feature_weight: float,
+    n_positives: int,
+    negative_ranks: tuple[int, int],
+    device: str,
+    distances: Callable[[], GraphDistances | None],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return sample_pairs(
+        graph.features,
+        graph.adjacency,
+        distribution,
+        hop_weight=hop_weight,
+        feature_weight=feature_weight,
+        n_positives=n_positives,
+        negative_ranks=negative_ranks,
+        device=device,
+        distances=distances(),
+    )
+
+
+def _graph_distances(graph: Graph, fingerprint: str, device: str) -> GraphDistances:
+    return graph_distances(graph.features, graph.adjacency, device=device)

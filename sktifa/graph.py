@@ -302,7 +302,13 @@ class Graph:
             (number[u], number[v], 1.0 if weight is None else w)
             for u, v, w in graph.edges(data=weight, default=1.0)
         ]
-        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+        try:
+            table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+        except (TypeError, ValueError) as error:
+            raise GraphError(
+                f"attribute {weight!r} of an edge is no number ({error}): name another "
+                "one as weight, or weight=None for edges that are all alike"
+            ) from error
         edges, weights = table[:, :2].T.astype(np.int64), table[:, 2]
         if not graph.is_directed():
             edges = np.hstack([edges, edges[::-1]])
@@ -418,6 +424,8 @@ class Graph:
         if n_neighbors < 1:
             raise ParameterError(f"n_neighbors must be at least 1, got {n_neighbors}")
         n = np.shape(X)[0] if np.ndim(X) else 0
+        if n == 0:
+            raise GraphError("X has no rows: a graph needs at least one node")
         matrix, names = _clean_features(X, n)
         k = min(n_neighbors, n - 1)
         if k == 0:
@@ -870,6 +878,8 @@ def _clean_edge_index(edge_index: ArrayLike) -> NDArray[np.integer]:
 
 def _count_nodes(edges: NDArray[np.integer], features: Any, n_nodes: int | None) -> int:
     if n_nodes is not None:
+        if n_nodes < 0:
+            raise GraphError(f"n_nodes is {n_nodes}: give the number of nodes")
         return int(n_nodes)
     if features is None:
         largest = f" (the largest number is {edges.max()})" if edges.size else ""
@@ -999,6 +1009,8 @@ def _to_numpy(values: Any) -> NDArray[Any]:
         values = values.detach().cpu()
         if values.is_sparse or values.is_sparse_csr:
             values = values.to_dense()
+        if str(values.dtype) == "torch.bfloat16":  # NumPy has none
+            values = values.float()
         return values.numpy()
     return np.asarray(values)
 

@@ -471,6 +471,21 @@ def test_networkx_and_back():
     assert graph[[3]].to_networkx().nodes[3]["selected"]
 
 
+def test_rare_inputs_are_taken_or_refused_by_name():
+    edges = [[0, 1], [1, 0]]
+    weight = torch.full((2,), 0.5, dtype=torch.bfloat16)
+    graph = Graph.from_edge_index(edges, n_nodes=2, edge_weight=weight)
+    np.testing.assert_array_equal(graph.adjacency.data, [0.5, 0.5])
+    with pytest.raises(GraphError, match="n_nodes is -3"):
+        Graph.from_edge_index(edges, n_nodes=-3)
+    with pytest.raises(GraphError, match="no rows"):
+        Graph.from_features(np.empty((0, 3)))
+    path = nx.path_graph(3)
+    path[0][1]["weight"] = "heavy"
+    with pytest.raises(GraphError, match="'weight' of an edge is no number"):
+        Graph.from_networkx(path)
+
+
 def test_networkx_kinds():
     path = nx.MultiGraph([("a", "b"), ("a", "b"), ("c", "c")])
     path.add_edge("b", "c", weight=4)

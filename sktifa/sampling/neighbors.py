@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,22 +11,22 @@ import torch
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch_geometric import typing as pyg_typing
 
 from sktifa.exceptions import LabelError, ParameterError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.graph import Graph
 from sktifa.labels import check_labels_length, encode_labels
+from sktifa.sampling.base import GraphSampler
 from sktifa.sampling.induced import Subgraph
 from sktifa.sampling.prefetch import prefetch
 
 __all__ = ["NeighborSampler", "sample_neighbors"]
 
 
-class NeighborSampler(BaseEstimator):
+class NeighborSampler(GraphSampler):
     """Sample subgraphs layer by layer around seed nodes, as GraphSAGE does.
 
     From each seed, up to ``num_neighbors[0]`` neighbours are drawn without replacement,
@@ -101,11 +101,6 @@ class NeighborSampler(BaseEstimator):
         self.missing_label = missing_label
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, graph: Graph, y: ArrayLike | None = None) -> NeighborSampler:
         """Note the graph and the seeds.
@@ -133,11 +128,7 @@ class NeighborSampler(BaseEstimator):
                 "num_neighbors must be positive numbers, or -1 for all neighbours, one "
                 f"for each layer; got {self.num_neighbors}."
             )
-        if is_feature_matrix(graph):
-            graph = validate_data(self, graph, accept_sparse="csr", dtype=np.float32)
-        graph = as_graph(graph)
-        self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
-        self.n_features_in_ = graph.n_features
+        graph = self._take(graph)
         if self.seeds == "all":
             self._seeds = np.arange(graph.n_nodes)
         elif y is None:
@@ -150,32 +141,12 @@ class NeighborSampler(BaseEstimator):
         self._entropy = int(check_random_state(self.random_state).randint(2**31))
         return self
 
-    def epoch(
+    def _epoch(
         self,
-        index: int = 0,
-        *,
-        rank: int = 0,
-        n_ranks: int = 1,
-        transform: Callable[[Subgraph], Any] | None = None,
+        index: int,
+        batches: Sequence[int],
+        transform: Callable[[Subgraph], Any] | None,
     ) -> Iterator[Any]:
-        """Yield an epoch's subgraphs as tensors, the next ones drawn in a thread.
-
-        Parameters
-        ----------
-        index : int, default=0
-            Number of the epoch; the same number gives the same subgraphs.
-        rank, n_ranks : int, default=0 and 1
-            Of several processes, each takes every `n_ranks`-th subgraph, all of them
-            equally many.
-        transform : callable, default=None
-            Applied to each subgraph in the drawing thread.
-
-        Yields
-        ------
-        sktifa.sampling.induced.Subgraph, or what `transform` returns
-            Seeds are its first nodes, and those with a `loss_norm` above 0.
-        """
-        check_is_fitted(self)
         n, n_seeds = self.n_subgraphs_, len(self._seeds)
         order = self._rng(index).permutation(self._seeds)
         ends = np.linspace(0, n_seeds, n + 1).astype(np.int64)
@@ -185,14 +156,13 @@ class NeighborSampler(BaseEstimator):
             subgraph = self._subgraph(seeds, self._rng(index, batch))
             return subgraph if transform is None else transform(subgraph)
 
-        mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
-        return prefetch(draw, mine, device=torch.device("cpu"))
+        return prefetch(draw, batches, device=torch.device("cpu"))
 
     def _subgraph(self, seeds: NDArray[np.int64], rng: np.random.Generator) -> Subgraph:
         nodes, target, source, arcs = sample_neighbors(
             self.graph_.adjacency, seeds, self.num_neighbors, rng
         )
-        m = len(nodes)
+        m = len(nodes)  # the seeds are the first of them
         # Both ways; an edge that was drawn both ways stays once.
         arc_of = self._reverse(arcs, nodes, target)
         row, col = np.concatenate([target, source]), np.concatenate([source, target])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch_geometric.data import Data
 
 from sktifa import statistics
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.graph import Graph, as_graph
 from sktifa.labels import check_labels_length, encode_labels
+from sktifa.sampling.base import GraphSampler
 from sktifa.sampling.induced import (
     Array,
     Pattern,
@@ -42,7 +43,7 @@ __all__ = ["SAINTTIFASampler", "SubgraphLoader"]
 _SAMPLE, _EPOCH, _PRESAMPLE = range(3)
 
 
-class SAINTTIFASampler(BaseEstimator):
+class SAINTTIFASampler(GraphSampler):
     r"""Sample subgraphs by random walks that stay among like nodes (Algorithm 1).
 
     From random roots, walkers step to a neighbour j of their node i with probability
@@ -204,11 +205,6 @@ class SAINTTIFASampler(BaseEstimator):
 
     # ------------------------------------------------------------------ fitting
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
@@ -245,12 +241,7 @@ class SAINTTIFASampler(BaseEstimator):
             If `y` has another length than the graph, or no label, or is left out
             though `sharpness` needs it.
         """
-        if is_feature_matrix(graph):
-            graph = validate_data(self, graph, accept_sparse="csr", dtype=np.float32)
-        self.graph_ = graph = as_graph(graph)
-        if not graph.is_whole:
-            self.graph_ = Graph._of(graph._whole, None)
-        self.n_features_in_ = graph.n_features
+        graph = self._take(graph)
         self.classes_ = self.codes_ = None
         if y is not None:
             check_labels_length(graph, y)
@@ -316,7 +307,9 @@ class SAINTTIFASampler(BaseEstimator):
         node_count = torch.zeros(self.graph_.n_nodes, device=device)
         arc_count = torch.zeros(n_arcs, device=device)
         for epoch in range(self.presample_epochs):
-            for subgraph in self._epoch(_PRESAMPLE, epoch, range(self.n_subgraphs_)):
+            for subgraph in self._epoch(
+                epoch, range(self.n_subgraphs_), purpose=_PRESAMPLE
+            ):
                 node_count[subgraph.nodes] += 1
                 arc_count[subgraph.arcs] += 1
         n_drawn = self.presample_epochs * self.n_subgraphs_
@@ -379,43 +372,12 @@ class SAINTTIFASampler(BaseEstimator):
             labels = everywhere
         return subgraph, labels[subgraph.parent_nodes]
 
-    def epoch(
-        self,
-        index: int = 0,
-        *,
-        rank: int = 0,
-        n_ranks: int = 1,
-        transform: Callable[[Subgraph], Any] | None = None,
-    ) -> Iterator[Any]:
-        """Yield an epoch's subgraphs as tensors, the next ones drawn in a thread.
-
-        Parameters
-        ----------
-        index : int, default=0
-            Number of the epoch; the same number gives the same subgraphs.
-        rank, n_ranks : int, default=0 and 1
-            Of several processes, each takes every `n_ranks`-th subgraph. All take
-            equally many: the first ones are drawn twice where it doesn't come out
-            even. All must have been fitted with the same int `random_state`.
-        transform : callable, default=None
-            Applied to each subgraph in the drawing thread, such as to fetch its
-            features.
-
-        Yields
-        ------
-        sktifa.sampling.induced.Subgraph, or what `transform` returns
-        """
-        check_is_fitted(self)
-        n = self.n_subgraphs_
-        mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
-        return self._epoch(_EPOCH, index, mine, transform)
-
     def _epoch(
         self,
-        purpose: int,
         index: int,
-        batches: list[int] | range,
+        batches: Sequence[int],
         transform: Callable[[Subgraph], Any] | None = None,
+        purpose: int = _EPOCH,
     ) -> Iterator[Any]:
         n = self.graph_.n_nodes
         (root_seed,) = self._seeds(purpose, index, n_seeds=1)

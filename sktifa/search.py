@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 import joblib
 import numpy as np
+from joblib.parallel import get_active_backend
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, clone, is_classifier
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
@@ -312,10 +313,12 @@ class _Evaluation:
                 **self.options,
             )
             jobs.append(([task], job))
+        # Ray's backend returns everything at the end.
+        can_stream = get_active_backend()[0].supports_return_generator
         parallel = Parallel(
             n_jobs=search.n_jobs,
             pre_dispatch=search.pre_dispatch,
-            return_as="generator",
+            return_as="generator" if can_stream else "list",
         )
         n_stacks = len(stacks)
 

@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from joblib.parallel import ThreadingBackend
 from sklearn.model_selection import GridSearchCV
 
 from sktifa import GNNClassifier, LabeledNodeKFold
@@ -42,6 +43,30 @@ def test_grid_search_on_a_dask_cluster_of_two_processes(digits):
         np.testing.assert_allclose(
             scores, alone.cv_results_["mean_test_score"], atol=0.005
         )
+
+
+class AllAtTheEnd(ThreadingBackend):
+    """Hands over no result before all are there, as ray's backend."""
+
+    supports_return_generator = False
+
+
+def test_backend_that_cannot_stream_results(digits):
+    graph, y = digits.graph[::9], digits.target[::9]
+    model = GNNClassifier(max_iter=5, device="cpu", random_state=0, dropout=0)
+    search = BatchedGridSearchCV(
+        model,
+        {"learning_rate": [0.01, 0.02, 0.03]},
+        cv=LabeledNodeKFold(2),
+        batch_size=2,
+        n_jobs=2,
+        refit=False,
+    )
+    expected = search.fit(graph, y).cv_results_["mean_test_score"]
+    joblib.register_parallel_backend("all-at-the-end", AllAtTheEnd)
+    with joblib.parallel_config("all-at-the-end"):
+        scores = search.fit(graph, y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 class Process:

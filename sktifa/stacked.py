@@ -338,12 +338,22 @@ def train_stacked(
 _Drop = tuple[Tensor, Tensor]
 
 
+@cache
 def _own_kernels(device: torch.device) -> Any:
-    """Return the module of kernels where they run: on CUDA, beside Triton."""
+    """Return the module of kernels where they run: on CUDA, where Triton compiles."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
-    from sktifa import kernels
+    try:
+        from sktifa import kernels
 
+        nothing = torch.zeros(1, 1, device=device)
+        kernels.copy_where(nothing[0] > 0, nothing, nothing)
+    except Exception as error:  # no C compiler, an old GPU ...
+        warnings.warn(
+            f"Triton can't compile kernels here, and a search is slower: {error}",
+            stacklevel=2,
+        )
+        return None
     return kernels
 
 

@@ -304,7 +304,10 @@ def test_processes_share_the_work(small):
 
 
 @pytest.mark.cuda
-def test_gpu_finds_what_the_cpu_finds(small, gpu):
+@pytest.mark.parametrize("own_kernels", [True, False])
+def test_gpu_finds_what_the_cpu_finds(small, gpu, own_kernels, monkeypatch):
+    if not own_kernels:
+        monkeypatch.setattr("sktifa.stacked._own_kernels", lambda device: None)
     graph, y = small
     grid = {"learning_rate": [0.01, 0.03], "pairing": ["tifa", None]}
     # Perturbations are drawn otherwise on a GPU.

@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--roots", type=int, default=2000)
     parser.add_argument("--grid", action="store_true", help="Table 5")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--jobs", type=int, default=4, help="processes")
+    parser.add_argument("--jobs", type=int, help="processes; default: 4 a GPU, or 2")
     parser.add_argument(
         "--minutes", type=float, default=7, help="after these no fit begins"
     )
@@ -142,7 +142,8 @@ def main() -> None:
     places = [options.device]
     if device.type == "cuda":
         places = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    results = joblib.Parallel(options.jobs, verbose=2)(
+    n_jobs = options.jobs or (2 if device.type == "cpu" else 4 * len(places))
+    results = joblib.Parallel(n_jobs, verbose=2)(
         joblib.delayed(run)(
             data[case[0]], *case[1:], seed, places[i % len(places)], options.roots,
             options.epochs, deadline,

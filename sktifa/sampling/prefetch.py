@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +15,13 @@ import torch
 __all__ = ["prefetch"]
 
 T = TypeVar("T")
+
+
+@cache
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """Return always the same streams: what each has freed is kept for itself alone."""
+    # Many small kernels with waits between them: they go first.
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def prefetch(
@@ -49,12 +58,11 @@ def prefetch(
     """
     on_gpu = device.type == "cuda"
     caller = torch.cuda.current_stream(device) if on_gpu else None
-    own = threading.local()
+    own, number = threading.local(), count()
 
     def begin() -> None:
         if caller is not None:
-            # Many small kernels with waits between them: they go first.
-            own.stream = torch.cuda.Stream(device, priority=-1)
+            own.stream = _stream(device, next(number))
             own.stream.wait_stream(caller)
 
     def work(item: Any) -> T:

@@ -12,7 +12,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from sktifa import LabeledNodeKFold, TIFAGCLClassifier, classifiers
+from sktifa import LabeledNodeKFold, TIFAGCLClassifier
+from sktifa.classifiers import tifa
 from sktifa.contrast.pairs import graph_distances, sample_pairs
 from sktifa.memory import LocalMemory
 
@@ -87,8 +88,8 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
         return work(*args, **kwargs)
 
     for name in ("annotated_information", "sample_pairs", "graph_distances"):
-        work = getattr(classifiers, name)
-        monkeypatch.setattr(classifiers, name, partial(counted, work))
+        work = getattr(tifa, name)
+        monkeypatch.setattr(tifa, name, partial(counted, work))
     model = TIFAGCLClassifier(max_iter=2, device="cpu", random_state=0, memory=memory)
     grid = {
         "restart_probability": [0.1, 0.2],

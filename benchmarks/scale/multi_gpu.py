@@ -27,15 +27,12 @@ from sktifa import TIFAGCLClassifier, distributed
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.training import _Steps
 
 CLASSES = 47
 
 
 def work(options: argparse.Namespace) -> None:
     """Train some epochs in this process, one of several, and tell how fast it went."""
-    if options.eager:
-        _Steps.are_capturable = property(lambda steps: False)
     distributed.join()
     device = distributed.local_device(resolve_device(options.device))
     made = make_block_graph(
@@ -95,7 +92,6 @@ def main() -> None:
     parser.add_argument("--roots", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
     parser.add_argument("--tell", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.tell:
@@ -115,7 +111,6 @@ def main() -> None:
                 f"--nodes={options.nodes}", f"--degree={options.degree}",
                 f"--roots={options.roots}", f"--epochs={options.epochs}",
                 f"--device={options.device}", f"--tell={tell}",
-                *(["--eager"] if options.eager else []),
             ]  # fmt: skip
             threads = str(max(1, (os.cpu_count() or 1) // (2 * count)))
             environment = {**os.environ, "OMP_NUM_THREADS": threads}

@@ -378,19 +378,22 @@ loss_curve_, validation_scores_, validation_losses_
                 )
         return SubgraphContrast(
             weights.float().to(device),
-            PerturbationSettings(
-                sharpness=self.sharpness,
-                perturbed_nodes=self.perturbed_nodes,
-                perturbation_rate=self.perturbation_rate,
-                edges_added=self.edges_added,
-                edges_removed=self.edges_removed,
-                decay=1.0 if uniform else self.decay,
-                decay_hops=self.decay_hops,
-            ),
+            self._perturbation_settings(),
             (middle if uniform else by_gain).float().to(device),
             self.feature_mask_rate,
             pairs,
             distribution,
+        )
+
+    def _perturbation_settings(self) -> PerturbationSettings:
+        return PerturbationSettings(
+            sharpness=self.sharpness,
+            perturbed_nodes=self.perturbed_nodes,
+            perturbation_rate=self.perturbation_rate,
+            edges_added=self.edges_added,
+            edges_removed=self.edges_removed,
+            decay=1.0 if self.perturbation == "uniform" else self.decay,
+            decay_hops=self.decay_hops,
         )
 
     def _check_weights(self) -> None:
@@ -443,13 +446,7 @@ loss_curve_, validation_scores_, validation_losses_
         perturber = GraphPerturber(
             graph.adjacency,
             middle if uniform else by_gain,
-            sharpness=self.sharpness,
-            perturbed_nodes=self.perturbed_nodes,
-            perturbation_rate=self.perturbation_rate,
-            edges_added=self.edges_added,
-            edges_removed=self.edges_removed,
-            decay=1.0 if uniform else self.decay,
-            decay_hops=self.decay_hops,
+            **vars(self._perturbation_settings()),
         )
         sets = None
         if self.pairing == "uniform":

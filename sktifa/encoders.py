@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 from sktifa.exceptions import ParameterError
+from sktifa.narrow import matmul
 from sktifa.sparse import Adjacency, Features, dropout
 
 __all__ = ["ENCODERS", "Encoder", "EncoderName", "build_encoder"]
@@ -374,7 +375,7 @@ class _HypergraphLayer(nn.Module):
 
 
 def _transform(x: Features | Tensor, weight: Tensor) -> Tensor:
-    return x.matmul(weight) if isinstance(x, Features) else x @ weight
+    return x.matmul(weight) if isinstance(x, Features) else matmul(x, weight)
 
 
 def _convolution(name: str, n_in: int, n_out: int, *, last: bool) -> nn.Module:

@@ -390,12 +390,8 @@ def _evaluate_stack(
         if isinstance(model, StackedModel):
             groups[model.key].append(model)
     for group in groups.values():
-        try:
-            with on_device(device):
-                train_stacked(group, device)
-        except Exception as error:
-            for model in group:
-                model.error = error
+        with on_device(device):
+            train_stacked(group, device)
     fit_time = (time.perf_counter() - begin) / len(tasks)
     return [
         _scored(task, model, X, y, fit_time, options, error_score)
@@ -515,7 +511,7 @@ class BatchedGridSearchCV(_Batched, GridSearchCV):
         interrupted goes on. Failed fits are tried again.
     batch_size : int, default=None
         Most models in a stack. None takes as many as fit in the memory that is free,
-        and on the CPU the few that fit in its cache.
+        and on the CPU the few that keep its threads busy.
 
     Attributes
     ----------

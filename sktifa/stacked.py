@@ -14,7 +14,6 @@ that stop early leave the stack.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import threading
@@ -24,7 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,9 +41,12 @@ from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.contrast.loss import pair_loss, self_consistency_loss
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.rounds import BlockViews, RoundsPerturber
+from sktifa.device import resolve_device
 from sktifa.exceptions import TrainingError
 from sktifa.graph import Graph
-from sktifa.sparse import Adjacency, Features, csr_product, keep_mask
+from sktifa.kernels import Drawn, kernels_for, why_none
+from sktifa.narrow import log_softmax, matmul
+from sktifa.sparse import Adjacency, Features
 from sktifa.training import LEARNING_RATE_FLOOR, TrainingLog, split_generator
 
 __all__ = ["StackedModel", "models_at_once", "prepare", "train_stacked", "why_alone"]
@@ -65,15 +67,18 @@ _PER_MODEL = {
 }  # fmt: skip
 # What two models of one stack must agree in.
 _SHARED = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
-# CPU kernels are as fast for a few models as for many, whose activations leave the
-# cache; a GPU wants as many as fit.
-_MOST_MODELS = {"cpu": 4, "cuda": 256}
+# On the CPU each thread trains a few models at a time, as the activations of many leave
+# the cache; a GPU wants as many as fit.
+_MODELS_A_THREAD = 4
+_MOST_MODELS = 256
 _MEMORY_SHARE = 0.6
 # Epochs' worth of work on models that have stopped before the others go on without
 # them: on CUDA these have to be recorded anew, which costs as much.
 _WASTE = {"cuda": 20.0}
 # Views that one draw on a GPU makes of each model.
 _VIEWS_AHEAD = 8
+# How far the seeds of two epochs, and of two layers, are apart: odd numbers.
+_STRIDE = 0x9E3779B97F4A7C1, 0x632BE59BD9B4E01
 # Adam's constants, PyTorch's own.
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
@@ -169,6 +174,9 @@ def why_alone(
         isinstance(X_val, Graph) and X_val.fingerprint == X.fingerprint
     ):
         return "X_val is not of the graph that is trained on"
+    reason = why_none(resolve_device(estimator.device))
+    if reason is not None:
+        return reason
     if estimator.encoder not in STACKABLE_ENCODERS:
         return f"encoder={estimator.encoder!r}"
     kind: Callable[..., Any] = type(estimator)
@@ -291,22 +299,22 @@ def models_at_once(estimator: GNNClassifier, graph: Graph, device: torch.device)
     )
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
+        most = _MOST_MODELS
     else:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        # Two rounds of work: threads whose models stop early don't wait for long.
+        most = 2 * _MODELS_A_THREAD * torch.get_num_threads()
     # cuSPARSE and MKL count in int32.
     fit = min(_MEMORY_SHARE * free // a_model, (2**31 - 1) // max(stored, arcs, 1))
-    return int(max(1, min(fit, _MOST_MODELS.get(device.type, 4))))
+    return int(max(1, min(fit, most)))
 
 
-def train_stacked(
-    models: Sequence[StackedModel],
-    device: torch.device,
-    on_stop: Callable[[StackedModel], None] | None = None,
-) -> None:
+def train_stacked(models: Sequence[StackedModel], device: torch.device) -> None:
     """Train models that agree in their `key`, all at once.
 
-    Sets each estimator's fitted attributes, or the model's `error`. Where memory runs
-    out, two halves are trained one after the other.
+    Sets each estimator's fitted attributes, or the model's `error`. On the CPU threads
+    train a few each. Where a GPU's memory runs out, two halves are trained one after
+    the other.
 
     Parameters
     ----------
@@ -314,47 +322,54 @@ def train_stacked(
         From :func:`prepare`.
     device : torch.device
         Where to train.
-    on_stop : callable, default=None
-        Told each model when it is done.
     """
+    if device.type == "cpu":
+        _train_in_threads(models, device)
+    else:
+        _train(models, device)
+
+
+def _train_in_threads(models: Sequence[StackedModel], device: torch.device) -> None:
+    n_threads = torch.get_num_threads()
+    n_parts = max(-(-len(models) // _MODELS_A_THREAD), min(n_threads, len(models)))
+    interrupted = threading.Event()
+
+    def work(part: NDArray[np.intp]) -> None:
+        torch.set_num_threads(1)
+        try:
+            _train([models[i] for i in part], device, interrupted)
+        except BaseException:
+            interrupted.set()
+            raise
+
     try:
-        _Stack(models, device).train()
-    except torch.OutOfMemoryError as error:
-        if len(models) > 1:
+        with ThreadPoolExecutor(n_threads) as pool:
+            try:
+                list(pool.map(work, np.array_split(np.arange(len(models)), n_parts)))
+            except BaseException:
+                interrupted.set()
+                raise
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _train(
+    models: Sequence[StackedModel],
+    device: torch.device,
+    interrupted: threading.Event | None = None,
+) -> None:
+    try:
+        _Stack(models, device, interrupted).train()
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) and len(models) > 1:
             error.__traceback__ = None  # It holds the tensors.
             torch.cuda.empty_cache()
             half = len(models) // 2
             for part in (models[:half], models[half:]):
-                train_stacked(part, device, on_stop)
+                _train(part, device)
             return
-        models[0].error = error
-    for model in models:
-        if on_stop is not None:
-            on_stop(model)
-
-
-# Probabilities of survival, of each model or of each model's nodes, and what the
-# survivors of each model are multiplied by.
-_Drop = tuple[Tensor, Tensor]
-
-
-@cache
-def _own_kernels(device: torch.device) -> Any:
-    """Return the module of kernels where they run: on CUDA, where Triton compiles."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return None
-    try:
-        from sktifa import kernels
-
-        nothing = torch.zeros(1, 1, device=device)
-        kernels.copy_where(nothing[0] > 0, nothing, nothing)
-    except Exception as error:  # no C compiler, an old GPU ...
-        warnings.warn(
-            f"Triton can't compile kernels here, and a search is slower: {error}",
-            stacklevel=2,
-        )
-        return None
-    return kernels
+        for model in models:
+            model.error = error
 
 
 class _Blocks:
@@ -368,20 +383,12 @@ class _Blocks:
         self.single = Adjacency.from_csr(graph.adjacency, device)
         self.n_nodes, self.n_features = self.features.shape
         self.n_arcs = self.single.col.shape[0]
-        self.kernels = _own_kernels(device)
+        self.kernels = kernels_for(device)
         nodes, arcs = self.n_nodes, self.n_arcs
         self._crow = _tiled_pointer(self.single.crow, n, arcs)
         self._col = _tiled(self.single.col, n, nodes)
         self._row = _tiled(self.single.row, n, nodes)
         self._weight = self.single.weight.repeat(n)
-        if self.features.is_sparse and self.kernels is None:
-            pattern, stored = self.features.pattern, self.features.values.shape[0]
-            self._f_crow = _tiled_pointer(pattern.crow, n, stored)
-            self._f_col = _tiled(pattern.col, n, self.n_features)
-            self._t_crow = _tiled_pointer(pattern.transpose_crow, n, stored)
-            self._t_col = _tiled(pattern.transpose_col, n, nodes)
-            self._values = self.features.values.repeat(n)
-        self._n_copies = n
         self.use(n)
 
     def use(self, n_models: int) -> None:
@@ -394,84 +401,41 @@ class _Blocks:
             self._row[:arcs],
             self._weight[:arcs],
             weighted=self.single.weighted,
-            product=self.kernels.csr_product if self.kernels else csr_product,
+            product=self.kernels.csr_product,
         )
 
-    def transform(
-        self, weight: Tensor, drop: _Drop | None, generator: torch.Generator
-    ) -> Tensor:
+    def transform(self, weight: Tensor, drawn: Drawn | None) -> Tensor:
         """Multiply the features of each model by its weights, after dropout."""
         if self.features.pattern is not None:
-            drawn = None if drop is None else self._drawn(drop, generator)
             return _BlockProduct.apply(weight.flatten(0, 1), self, drawn)
         values = self.features.values[None]
-        if drop is not None:
-            keep, scale = drop
-            shape = (self.n_models, self.n_nodes, self.n_features)
-            mask = keep_mask(shape, keep[:, :, None], weight.device, generator)
-            values = values * (mask * scale[:, None])
-        return torch.matmul(values, weight).flatten(0, 1)
+        if drawn is not None:
+            values = self.kernels.drop(values[0], drawn)
+        return matmul(values.expand(self.n_models, -1, -1), weight).flatten(0, 1)
 
-    def _drawn(self, drop: _Drop, generator: torch.Generator) -> Any:
-        """Draw a mask of the stored values, or the seed of one."""
-        keep, scale = drop
-        if self.kernels is not None:
-            device = scale.device
-            seed = torch.randint(2**62, (1,), device=device, generator=generator)
-            return self.kernels.Drawn(seed, keep, scale)
-        if keep.shape[1] > 1:
-            keep = keep.index_select(1, self.features.pattern.row)
-        shape = (self.n_models, self.features.values.shape[0])
-        return keep_mask(shape, keep, scale.device, generator), scale
-
-    def product(self, weight: Tensor, drawn: Any) -> Tensor:
+    def product(self, weight: Tensor, drawn: Drawn | None) -> Tensor:
         """Multiply all blocks' features."""
         n, pattern = self.n_models * self.n_nodes, self.features.pattern
-        if self.kernels is not None:
-            return self.kernels.csr_product(
-                pattern.crow, pattern.col, self.features.values, weight, n, drawn=drawn
-            )
-        size = self._n_stored
-        crow, col = self._f_crow[: n + 1], self._f_col[:size]
-        return csr_product(crow, col, self._drawn_values(drawn), weight, n)
+        return self.kernels.csr_product(
+            pattern.crow, pattern.col, self.features.values, weight, n, drawn=drawn
+        )
 
-    def transposed_product(self, grad: Tensor, drawn: Any) -> Tensor:
+    def transposed_product(self, grad: Tensor, drawn: Drawn | None) -> Tensor:
         """Multiply all blocks' transposed features."""
         n, pattern = self.n_models * self.n_features, self.features.pattern
-        if self.kernels is not None:
-            return self.kernels.csr_product(
-                pattern.transpose_crow,
-                pattern.transpose_col,
-                pattern.transposed_values,
-                grad,
-                n,
-                drawn=drawn,
-                order=pattern.transpose_order,
-            )
-        size = self._n_stored
-        crow, col = self._t_crow[: n + 1], self._t_col[:size]
-        return csr_product(crow, col, self._drawn_transposed(drawn), grad, n)
+        return self.kernels.csr_product(
+            pattern.transpose_crow,
+            pattern.transpose_col,
+            pattern.transposed_values,
+            grad,
+            n,
+            drawn=drawn,
+            order=pattern.transpose_order,
+        )
 
-    def _drawn_values(self, drawn: _Drop | None) -> Tensor:
-        if drawn is None:
-            return self._values[: self._n_stored]
-        mask, scale = drawn
-        return (mask * scale).mul_(self.features.values).flatten()
-
-    def _drawn_transposed(self, drawn: _Drop | None) -> Tensor:
-        pattern = self.features.pattern
-        if drawn is None:
-            return self._transposed[: self._n_stored]
-        mask = drawn[0].index_select(1, pattern.transpose_order)
-        return (mask * drawn[1]).mul_(pattern.transposed_values).flatten()
-
-    @cached_property
-    def _transposed(self) -> Tensor:
-        return self.features.pattern.transposed_values.repeat(self._n_copies)
-
-    @property
-    def _n_stored(self) -> int:
-        return self.n_models * self.features.values.shape[0]
+    def activate(self, h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
+        """Add the bias, cut off what is negative and drop entries."""
+        return _Activation.apply(h, bias, self.kernels, drawn)
 
 
 class _BlockProduct(torch.autograd.Function):
@@ -486,6 +450,25 @@ class _BlockProduct(torch.autograd.Function):
     def backward(ctx, grad):  # noqa: ANN001, ANN205
         blocks, drawn = ctx.args
         return blocks.transposed_product(grad.contiguous(), drawn), None, None
+
+
+class _Activation(torch.autograd.Function):
+    """Bias, ReLU and dropout, of which the backward pass needs the output alone."""
+
+    @staticmethod
+    def forward(ctx, h, bias, kernels, drawn):  # noqa: ANN001, ANN205
+        out = kernels.activate(h.contiguous(), bias, drawn)
+        ctx.save_for_backward(out)
+        ctx.args = kernels, drawn, len(bias)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):  # noqa: ANN001, ANN205
+        (out,) = ctx.saved_tensors
+        kernels, drawn, n_models = ctx.args
+        of_h = kernels.activate_backward(grad, out, drawn)
+        of_bias = of_h.view(n_models, -1, out.shape[1]).sum(1)
+        return of_h, of_bias, None, None
 
 
 def _tiled(index: Tensor, copies: int, step: int) -> Tensor:
@@ -717,8 +700,14 @@ class _Nodes:
 class _Stack:
     """The models in training. Those that have stopped leave, a few at a time."""
 
-    def __init__(self, models: Sequence[StackedModel], device: torch.device) -> None:
+    def __init__(
+        self,
+        models: Sequence[StackedModel],
+        device: torch.device,
+        interrupted: threading.Event | None = None,
+    ) -> None:
         self.all, self.device = list(models), device
+        self.interrupted = interrupted or threading.Event()
         first = models[0].estimator
         self.encoder, self.n_layers = first.encoder, first.n_layers
         self.residual, self.n_classes = first.residual, len(first.classes_)
@@ -746,6 +735,9 @@ class _Stack:
                 self.views = _Views(models, self.n_nodes, n_arcs, device)
         n = len(models)
         self.epoch = torch.zeros((), dtype=torch.float64, device=device)
+        # Each model's dropout is its own, whatever the models beside it.
+        seeds = [m.generator.initial_seed() for m in models]
+        self.seeds = torch.tensor(seeds, device=device)
         self.last_loss = torch.zeros(n, device=device)
         self.best_score = torch.full_like(self.last_loss, -torch.inf).double()
         self.best_epoch = torch.zeros_like(self.best_score)
@@ -834,8 +826,14 @@ class _Stack:
 
         self.parameters = [p.requires_grad_() for p in keep(self.parameters)]
         self.best, self.moments = keep(self.best), [keep(m) for m in self.moments]
-        self.last_loss, self.best_score, self.best_epoch, self.alive = keep(
-            [self.last_loss, self.best_score, self.best_epoch, self.alive]
+        self.last_loss, self.best_score, self.best_epoch, self.alive, self.seeds = keep(
+            [
+                self.last_loss,
+                self.best_score,
+                self.best_epoch,
+                self.alive,
+                self.seeds,
+            ]
         )
         self.blocks.use(len(stays))
         ids = self.ids[stays]
@@ -853,41 +851,55 @@ class _Stack:
         parameters: Sequence[Tensor],
         graph: Adjacency,
         *,
-        drop: bool,
+        number: int | None = None,
         row_keep: Tensor | None = None,
     ) -> Tensor:
-        """Return logits of shape (n_models * n_nodes, n_classes)."""
-        dropped = (self.keep, 1 / self.keep) if drop and self.any_dropout else None
-        first = dropped
-        if row_keep is not None:
-            first = row_keep, torch.ones_like(self.keep)
-            if dropped is not None:
-                first = row_keep * dropped[0], dropped[1]
-        h = self._convolve(
-            0,
-            self.blocks.transform(parameters[0], first, self.generator),
-            parameters,
-            graph,
-        )
-        for layer in range(1, self.n_layers):
-            if dropped is not None:
-                keep, scale = (column[:, :, None] for column in dropped)
-                mask = keep_mask(tuple(h.shape), keep, self.device, self.generator)
-                h = h * (mask * scale)
-            out = torch.bmm(h, parameters[2 * layer]).flatten(0, 1)
-            out = self._convolve(layer, out, parameters, graph)
-            adds = self.residual and layer < self.n_layers - 1
-            h = out + h if adds and h.shape == out.shape else out
-        return h.flatten(0, 1)
+        """Run all models forward.
 
-    def _convolve(
-        self, layer: int, h: Tensor, parameters: Sequence[Tensor], graph: Adjacency
-    ) -> Tensor:
-        """Aggregate, add the bias and activate: all of a layer but its weights."""
-        bias = parameters[2 * layer + 1]
-        out = self._aggregate(h, graph).view(len(bias), self.n_nodes, -1)
-        out = out + bias[:, None]
-        return out if layer == self.n_layers - 1 else torch.relu(out)
+        Parameters
+        ----------
+        parameters : sequence of Tensor
+            Stacked.
+        graph : Adjacency
+            All blocks.
+        number : int, default=None
+            Which of the epoch's passes with dropout this is; None has none.
+        row_keep : Tensor of shape (n_models, n_nodes), default=None
+            Probability that a feature of a node is kept.
+
+        Returns
+        -------
+        Tensor of shape (n_models * n_nodes, n_classes)
+        """
+        b, last = self.blocks.n_models, self.n_layers - 1
+        h = self.blocks.transform(parameters[0], self._drawn(number, 0, row_keep))
+        kept: Tensor | None = None
+        for layer in range(self.n_layers):
+            if kept is not None:
+                h = matmul(kept.view(b, self.n_nodes, -1), parameters[2 * layer])
+                h = h.flatten(0, 1)
+            h, bias = self._aggregate(h, graph), parameters[2 * layer + 1]
+            if layer == last:
+                break
+            drawn = self._drawn(number, layer + 1)
+            adds = self.residual and kept is not None and kept.shape == h.shape
+            h = self.blocks.activate(h, bias, None if adds else drawn)
+            if adds:
+                # Nothing is negative here: this is dropout alone.
+                h = self.blocks.activate(h + kept, torch.zeros_like(bias), drawn)
+            kept = h
+        return (h.view(b, self.n_nodes, -1) + bias[:, None]).flatten(0, 1)
+
+    def _drawn(
+        self, number: int | None, layer: int, row_keep: Tensor | None = None
+    ) -> Drawn | None:
+        """Draw the dropout of a layer's input."""
+        if number is None or not (self.any_dropout or row_keep is not None):
+            return None
+        place = 1 + number * self.n_layers + layer
+        seed = self.seeds + (self.epoch.long() * _STRIDE[0] + place * _STRIDE[1])
+        keep = self.keep if row_keep is None else row_keep * self.keep
+        return Drawn(seed, keep, 1 / self.keep)
 
     def _aggregate(self, h: Tensor, graph: Adjacency) -> Tensor:
         if self.encoder == "gcn":
@@ -900,7 +912,7 @@ class _Stack:
     def losses(self, clean: Tensor | None) -> Tensor:
         """Return each model's training loss."""
         b, graph = self.blocks.n_models, self.blocks.adjacency
-        logits = self.forward(self.parameters, graph, drop=True)
+        logits = self.forward(self.parameters, graph, number=0)
         nodes = self.train_nodes
         losses = functional.cross_entropy(
             logits.index_select(0, nodes.index), nodes.target, reduction="none"
@@ -914,12 +926,12 @@ class _Stack:
         perturbed = self.forward(
             self.parameters,
             graph.perturbed(view.removed_arcs, view.added_edges, view.added_weight),
-            drop=True,
+            number=1,
             row_keep=view.row_keep,
         )
-        log_perturbed = functional.log_softmax(perturbed, dim=1)
+        log_perturbed = log_softmax(perturbed)
         clean = clean.view(b, self.n_nodes, -1) / self.temperature
-        log_target = functional.log_softmax(clean.flatten(0, 1), dim=1)
+        log_target = log_softmax(clean.flatten(0, 1))
         contrast = self_consistency_loss(log_perturbed, log_target, self.divergence)
         contrast = contrast.view(b, self.n_nodes)
         if self.operator is not None:
@@ -938,26 +950,17 @@ class _Stack:
         for p, grad, mean, square in zip(
             self.parameters, grads, *self.moments, strict=True
         ):
-            if self.blocks.kernels is not None:
-                self.blocks.kernels.adam(
-                    p,
-                    grad,
-                    mean,
-                    square,
-                    betas=_BETAS,
-                    eps=_EPS,
-                    size=size,
-                    root=root,
-                    weight_decay=self.weight_decay,
-                )
-                continue
-            shape = (-1,) + (1,) * (p.ndim - 1)
-            grad = torch.addcmul(grad, p, self.weight_decay.view(shape))
-            mean.lerp_(grad, 1 - first)
-            square.mul_(second).addcmul_(grad, grad, value=1 - second)
-            # size * mean / (sqrt(square) / root + eps), in as few passes as can be.
-            scale = (size * root).view(shape)
-            p.addcdiv_(mean, square.sqrt().add_(_EPS * root).div_(scale))
+            self.blocks.kernels.adam(
+                p,
+                grad,
+                mean,
+                square,
+                betas=_BETAS,
+                eps=_EPS,
+                size=size,
+                root=root,
+                weight_decay=self.weight_decay,
+            )
 
     @torch.no_grad()
     def validate(self, clean: Tensor) -> Tensor:
@@ -994,9 +997,7 @@ class _Stack:
         reached = torch.zeros(2, self.blocks.n_models, device=self.device)
         if len(self.val_nodes.index) or (self.contrast and self.target == "evaluation"):
             with torch.no_grad():
-                self.clean = self.forward(
-                    self.parameters, self.blocks.adjacency, drop=False
-                )
+                self.clean = self.forward(self.parameters, self.blocks.adjacency)
             reached = self.validate(self.clean)
         return self._judge(*reached)
 
@@ -1009,11 +1010,7 @@ class _Stack:
         torch.where(better, score, self.best_score, out=self.best_score)
         torch.where(better, self.epoch, self.best_epoch, out=self.best_epoch)
         for best, p in zip(self.best, self.parameters, strict=True):
-            if self.blocks.kernels is not None:
-                self.blocks.kernels.copy_where(better, p, best)
-                continue
-            shape = (-1,) + (1,) * (p.ndim - 1)
-            torch.where(better.view(shape), p, best, out=best)
+            self.blocks.kernels.copy_where(better, p, best)
         waited = self.epoch - self.best_epoch
         patient = (self.epoch < self.min_iter) | (waited < self.patience)
         goes_on = (patient | ~self.has_validation) & (self.epoch < self.max_iter)
@@ -1040,6 +1037,8 @@ class _Stack:
             running = history[-1][1][3] > 0 if history else np.ones(len(self.all), bool)
             if not running.any():
                 break
+            if self.interrupted.is_set():
+                raise KeyboardInterrupt
             if isinstance(views, _RoundViews) and n_views % _VIEWS_AHEAD == 0:
                 views.advance()
             n_views += 1
@@ -1111,7 +1110,7 @@ class _Stack:
             for k in range(len(self.best))
         ]
         self.blocks.use(n)
-        logits = self.forward(best, self.blocks.adjacency, drop=False)
+        logits = self.forward(best, self.blocks.adjacency)
         of_models = logits.view(n, self.n_nodes, -1).cpu().numpy()
         best = [p.cpu() for p in best]
         for i, model in enumerate(self.all):

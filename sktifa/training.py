@@ -28,6 +28,7 @@ from sktifa.contrast.loss import Divergence, contrastive_loss
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.encoders import Encoder
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
+from sktifa.narrow import log_softmax
 from sktifa.sparse import Adjacency, Features
 
 __all__ = [
@@ -365,8 +366,8 @@ class ContrastiveObjective:
             generator,
         )
         return _cross_entropy(logits, batch) + contrastive_loss(
-            functional.log_softmax(perturbed, dim=1),
-            functional.log_softmax(clean / self.temperature, dim=1),
+            log_softmax(perturbed),
+            log_softmax(clean / self.temperature),
             contrast.weights,
             operator=contrast.pairs,
             pair_weight=self.pair_weight,

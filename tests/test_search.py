@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.callback import ProgressBar
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
@@ -303,11 +304,74 @@ def test_processes_share_the_work(small):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("features", ["sparse", "dense"])
+def test_a_model_is_the_same_whatever_is_trained_beside_it(small, features):
+    graph, y = small
+    if features == "dense":
+        rng = np.random.default_rng(0)
+        graph = graph.with_features(rng.normal(size=(400, 9)))
+    model = TIFAGCLClassifier(max_iter=12, device="cpu", random_state=0)
+    grid = {"learning_rate": [0.01, 0.03], "dropout": [0.2, 0.6], "n_layers": [3]}
+    scores = [
+        BatchedGridSearchCV(
+            model,
+            grid,
+            cv=LabeledNodeKFold(2),
+            scoring="neg_log_loss",
+            batch_size=size,
+            refit=False,
+        )
+        .fit(graph, y)
+        .cv_results_["split0_test_score"]
+        for size in (None, 1, 3)
+    ]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4)
+    np.testing.assert_allclose(scores[2], scores[0], rtol=1e-4)
+    assert len(np.unique(scores[0].round(4))) == 4
+
+
+def test_ctrl_c_ends_the_threads_too(small, monkeypatch):
+    from sktifa import stacked
+
+    graph, y = small
+    model = GNNClassifier(max_iter=100_000, early_stopping=False, device="cpu")
+    run, started, ended = stacked._Stack._run, [], []
+
+    def noted(stack):
+        started.append(stack)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        try:
+            run(stack)
+        finally:
+            ended.append(stack)
+
+    monkeypatch.setattr(stacked._Stack, "_run", noted)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    grid = {"learning_rate": [0.01, 0.03]}
+    before = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        BatchedGridSearchCV(model, grid, cv=LabeledNodeKFold(2)).fit(graph, y)
+    assert len(ended) == 1  # though it had 100,000 epochs to go
+    assert torch.get_num_threads() == before
+
+
+def test_without_kernels_models_are_fitted_one_by_one_and_it_is_said(
+    small, monkeypatch
+):
+    graph, y = small
+    counts = counting(monkeypatch)
+    monkeypatch.setattr("sktifa.stacked.why_none", lambda device: "Triton is missing")
+    model = GNNClassifier(max_iter=3, device="cpu", random_state=0)
+    with pytest.warns(UserWarning, match="one by one, because Triton is missing"):
+        BatchedGridSearchCV(
+            model, {"dropout": [0.1]}, cv=LabeledNodeKFold(2), refit=False
+        ).fit(graph, y)
+    assert counts == {"stacked": 0, "alone": 2}
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("own_kernels", [True, False])
-def test_gpu_finds_what_the_cpu_finds(small, gpu, own_kernels, monkeypatch):
-    if not own_kernels:
-        monkeypatch.setattr("sktifa.stacked._own_kernels", lambda device: None)
+def test_gpu_finds_what_the_cpu_finds(small, gpu):
     graph, y = small
     grid = {"learning_rate": [0.01, 0.03], "pairing": ["tifa", None]}
     # Perturbations are drawn otherwise on a GPU.

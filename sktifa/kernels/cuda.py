@@ -1,9 +1,4 @@
-"""GPU kernels of our own, written in Triton, for training many models at once.
-
-A stack's step is bound by memory: what these kernels save is reading and writing.
-Dropout of features is drawn where a value is used and again in the backward pass, so
-that no mask is ever stored; Adam reads and writes each parameter once.
-"""
+"""The kernels in Triton. What they take and return is told in `cpu`."""
 
 from __future__ import annotations
 
@@ -12,30 +7,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["Drawn", "adam", "copy_where", "csr_product"]
+from sktifa.kernels import Drawn
+
+__all__ = [
+    "activate",
+    "activate_backward",
+    "adam",
+    "copy_where",
+    "csr_product",
+    "drop",
+]
 
 # How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
 # so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
 # wide (measured on an H100: a third faster than 1024 for both).
 _MOST_NEIGHBORS = 16
 _CHUNK, _WARPS = 1024, 4
-
-
-class Drawn:
-    """A draw of dropout on the stored values of stacked sparse matrices.
-
-    Parameters
-    ----------
-    seed : Tensor of int64, shape (1,)
-        The same seed draws the same values, by row or by column.
-    keep : Tensor of float32, shape (n_blocks, 1) or (n_blocks, n_nodes)
-        Probability that a value survives, of a block or of each of its nodes.
-    scale : Tensor of float32, shape (n_blocks, 1)
-        What a block's survivors are multiplied by.
-    """
-
-    def __init__(self, seed: Tensor, keep: Tensor, scale: Tensor) -> None:
-        self.seed, self.keep, self.scale = seed, keep.contiguous(), scale.contiguous()
 
 
 def csr_product(
@@ -48,28 +35,7 @@ def csr_product(
     drawn: Drawn | None = None,
     order: Tensor | None = None,
 ) -> Tensor:
-    """Multiply a CSR matrix, or several of one pattern, by a dense one.
-
-    Parameters
-    ----------
-    crow, col : Tensor of int32
-        Pattern of a block.
-    values : Tensor of float32, shape (n_stored,)
-        Stored values, the same in each block.
-    dense : Tensor of float32, shape (n_blocks * n_columns, width)
-        The blocks below each other.
-    n_rows : int
-        Rows of all blocks together.
-    drawn : Drawn, default=None
-        Dropout of the values.
-    order : Tensor of int32, shape (n_stored,), default=None
-        For a transposed matrix: where each value stands in the original one. The
-        nodes of `drawn` are the columns then, else the rows.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_rows, width)
-    """
+    """Multiply a CSR matrix, or several of one pattern, by a dense one."""
     rows = crow.shape[0] - 1
     n_blocks = n_rows // max(rows, 1)
     dense = dense.contiguous()
@@ -98,7 +64,6 @@ def csr_product(
             drawn and drawn.scale,
             rows,
             dense.shape[0] // n_blocks,
-            col.shape[0],
             width,
             KEEPS=keeps,
             ORDERED=order is not None,
@@ -145,7 +110,6 @@ def _product(
     scale,
     n_rows,
     n_columns,
-    n_stored,
     width,
     KEEPS: tl.constexpr,
     ORDERED: tl.constexpr,
@@ -173,7 +137,7 @@ def _product(
             entry = place
             if ORDERED:
                 entry = tl.load(order + place, mask=there, other=0)
-            draw = _uniform(tl.load(seed), block * n_stored + entry)
+            draw = _uniform(tl.load(seed + block), entry)
             if KEEPS == 1:
                 chance = tl.load(keep + block)
             elif KEEPS == 2:
@@ -200,6 +164,135 @@ def _product(
     )
 
 
+def drop(values: Tensor, drawn: Drawn) -> Tensor:
+    """Draw dropout of one dense matrix for each block."""
+    n_blocks, (n_nodes, width) = len(drawn.scale), values.shape
+    out = torch.empty(n_blocks, n_nodes, width, device=values.device)
+    with torch.cuda.device_of(values):
+        _drop[(triton.cdiv(n_nodes * width, _CHUNK), n_blocks)](
+            values,
+            out,
+            drawn.seed,
+            drawn.keep,
+            drawn.scale,
+            n_nodes,
+            width,
+            OF_NODE=drawn.keep.shape[1] > 1,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit
+def _drop(
+    values,
+    out,
+    seed,
+    keep,
+    scale,
+    n_nodes,
+    width,
+    OF_NODE: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < n_nodes * width
+    draw = _uniform(tl.load(seed + block), place)
+    if OF_NODE:
+        chance = tl.load(keep + block * n_nodes + place // width, mask=there, other=0.0)
+    else:
+        chance = tl.load(keep + block)
+    value = tl.load(values + place, mask=there) * tl.load(scale + block)
+    at = block.to(tl.int64) * n_nodes * width + place
+    tl.store(out + at, tl.where(draw < chance, value, 0.0), mask=there)
+
+
+def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
+    """Add the bias, cut off what is negative and drop entries."""
+    out = torch.empty_like(h)
+    count = h.numel() // len(bias)
+    with torch.cuda.device_of(h):
+        _activate[(triton.cdiv(count, _CHUNK), len(bias))](
+            h,
+            bias.contiguous(),
+            out,
+            drawn and drawn.seed,
+            drawn and drawn.keep,
+            drawn and drawn.scale,
+            count,
+            h.shape[1],
+            DRAWN=drawn is not None,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit
+def _activate(
+    h,
+    bias,
+    out,
+    seed,
+    keep,
+    scale,
+    count,
+    width,
+    DRAWN: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < count
+    at = block.to(tl.int64) * count + place
+    value = tl.load(h + at, mask=there)
+    value += tl.load(bias + block * width + place % width, mask=there)
+    # NaN stays NaN.
+    value = tl.where(value < 0, 0.0, value)
+    if DRAWN:
+        draw = _uniform(tl.load(seed + block), place)
+        value = tl.where(
+            draw < tl.load(keep + block), value * tl.load(scale + block), 0
+        )
+    tl.store(out + at, value, mask=there)
+
+
+def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
+    """Return the gradient of `h`, given that of what `activate` returned."""
+    of_h = torch.empty_like(out)
+    n_blocks = 1 if drawn is None else len(drawn.scale)
+    count = out.numel() // n_blocks
+    with torch.cuda.device_of(out):
+        _activate_backward[(triton.cdiv(count, _CHUNK), n_blocks)](
+            grad.contiguous(),
+            out,
+            of_h,
+            drawn and drawn.scale,
+            count,
+            DRAWN=drawn is not None,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return of_h
+
+
+@triton.jit
+def _activate_backward(
+    grad, out, of_h, scale, count, DRAWN: tl.constexpr, CHUNK: tl.constexpr
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < count
+    at = block.to(tl.int64) * count + place
+    passed = tl.load(grad + at, mask=there)
+    if DRAWN:
+        passed *= tl.load(scale + block)
+    passed = tl.where(tl.load(out + at, mask=there, other=0.0) > 0, passed, 0.0)
+    tl.store(of_h + at, passed, mask=there)
+
+
 def adam(
     parameter: Tensor,
     grad: Tensor,
@@ -212,21 +305,7 @@ def adam(
     root: Tensor,
     weight_decay: Tensor,
 ) -> None:
-    """Update stacked parameters by Adam, with L2 regularisation, in one pass.
-
-    Parameters
-    ----------
-    parameter, grad, mean, square : Tensor of float32, shape (n_models, ...)
-        All but `grad` are written to.
-    betas, eps : float
-        Adam's constants.
-    size : Tensor of float32, shape (n_models,)
-        Each model's negative step size, corrected for the start of `mean`.
-    root : Tensor of float32, shape ()
-        Corrects the start of `square`.
-    weight_decay : Tensor of float32, shape (n_models,)
-        Each model's.
-    """
+    """Update stacked parameters by Adam, with L2 regularisation, in one pass."""
     count = parameter[0].numel()
     with torch.cuda.device_of(parameter):
         _adam[(triton.cdiv(count, _CHUNK), len(parameter))](
@@ -279,15 +358,7 @@ def _adam(
 
 
 def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
-    """Copy the chosen models' parameters; the others cost nothing.
-
-    Parameters
-    ----------
-    chosen : Tensor of bool, shape (n_models,)
-        Which.
-    source, target : Tensor of float32, shape (n_models, ...)
-        From and to.
-    """
+    """Copy the chosen models' parameters; the others cost nothing."""
     count = source[0].numel()
     with torch.cuda.device_of(source):
         _copy_where[(triton.cdiv(count, _CHUNK), len(source))](

@@ -97,7 +97,8 @@ def _uniform(seed, entry):
     return (key >> 8).to(tl.float32) * (1 / (1 << 24))
 
 
-@triton.jit
+# A graph of one more model would be compiled for anew, were its size divisible by 16.
+@triton.jit(do_not_specialize=["n_rows", "n_columns"])
 def _product(
     crow,
     col,

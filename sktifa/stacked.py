@@ -707,7 +707,7 @@ def _with_parameters(
     }
     twin._modules = {
         name: _with_parameters(child, values, f"{prefix}{name}.")
-        for name, child in module._modules.items()
+        for name, child in module.named_children()
     }
     return twin
 
@@ -897,12 +897,11 @@ class _Stack:
             if layer == last:
                 break
             drawn = self._drawn(number, layer + 1)
-            adds = self.residual and kept is not None and kept.shape == h.shape
-            h = self.blocks.activate(h, bias, None if adds else drawn)
-            if adds:
-                # Nothing is negative here: this is dropout alone.
-                h = self.blocks.activate(h + kept, torch.zeros_like(bias), drawn)
-            kept = h
+            if self.residual and kept is not None and kept.shape == h.shape:
+                h = self.blocks.activate(h, bias, None) + kept
+                # Nothing is negative there: what follows is dropout alone.
+                bias = torch.zeros_like(bias)
+            kept = h = self.blocks.activate(h, bias, drawn)
         return (h.view(b, self.n_nodes, -1) + bias[:, None]).flatten(0, 1)
 
     def _drawn(

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -440,9 +441,10 @@ def test_bad_class_weights_and_ranks():
     for value in (-2.0, np.nan):
         with pytest.raises(ParameterError, match=r"class_weight\[0\]"):
             GNNClassifier(**QUICK, class_weight={0: value, 1: 1}).fit(graph, y)
-    for ranks in [(1.5, 3), (1, 2, 3)]:
+    for ranks, sampler in product([(1.5, 3), (1, 2, 3), (9, 3)], [None, "saint-rw"]):
+        model = TIFAGCLClassifier(**QUICK, negative_ranks=ranks, sampler=sampler)
         with pytest.raises(ParameterError, match="negative_ranks"):
-            TIFAGCLClassifier(**QUICK, negative_ranks=ranks).fit(graph, y)
+            model.fit(graph, y)
 
 
 def test_strong_negatives_stay_finite(cora):

@@ -354,7 +354,7 @@ loss_curve_, validation_scores_, validation_losses_
         self, information: torch.Tensor | None, device: torch.device
     ) -> SubgraphContrast | None:
         assert information is not None
-        self._check_weights()
+        self._check_ranges()
         gain = statistics.information_gain(information, self.clarity_weight)
         by_gain = statistics.loss_weights(gain, self.weight_min, self.weight_max)
         middle = torch.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
@@ -396,12 +396,22 @@ loss_curve_, validation_scores_, validation_losses_
             decay_hops=self.decay_hops,
         )
 
-    def _check_weights(self) -> None:
+    def _check_ranges(self) -> None:
         if self.weight_min > self.weight_max:
             raise ParameterError(
                 f"weight_min={self.weight_min} is above weight_max={self.weight_max}: "
                 "the weights run from weight_min, where most information arrives, up "
                 "to weight_max."
+            )
+        ranks = self.negative_ranks
+        if (
+            len(ranks) != 2
+            or not all(isinstance(rank, numbers.Integral) for rank in ranks)
+            or not 0 <= ranks[0] <= ranks[1]
+        ):
+            raise ParameterError(
+                f"negative_ranks={ranks!r}: give two whole numbers, the first rank, "
+                "from 0 on, and the one after the last."
             )
 
     def _contrast_terms(
@@ -417,14 +427,7 @@ loss_curve_, validation_scores_, validation_losses_
         tuple[NDArray[np.int64], NDArray[np.int64]] | None,
     ]:
         """Work out loss weights, what draws the perturbations, and sets of pairs."""
-        self._check_weights()
-        if len(self.negative_ranks) != 2 or not all(
-            isinstance(rank, numbers.Integral) for rank in self.negative_ranks
-        ):
-            raise ParameterError(
-                f"negative_ranks={self.negative_ranks!r}: give two whole numbers, the "
-                "first rank and the one after the last."
-            )
+        self._check_ranges()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
         memory = check_memory(self.memory)

@@ -187,9 +187,12 @@ def adam(
     weight_decay : Tensor of float32, shape (n_models,)
         Each model's.
     """
-    flat = (parameter.detach(), grad.contiguous(), mean, square)
+    n_models = len(parameter)
     _adam(
-        *(part.numpy().reshape(len(part), -1) for part in flat),
+        parameter.detach().numpy().reshape(n_models, -1),
+        grad.contiguous().numpy().reshape(n_models, -1),
+        mean.numpy().reshape(n_models, -1),
+        square.numpy().reshape(n_models, -1),
         size.numpy(),
         np.float32(root),
         weight_decay.numpy().ravel(),
@@ -299,7 +302,7 @@ def _drawn_product(
     n_blocks, n_rows, _ = out.shape
     longest = 0
     for row in range(n_rows):
-        longest = max(longest, np.int64(crow[row + 1]) - np.int64(crow[row]))
+        longest = max(longest, int(crow[row + 1] - crow[row]))
     # A row's survivors: what is dropped is not multiplied by.
     kept_col = np.empty(longest, dtype=np.int32)
     kept_values = np.empty(longest, dtype=np.float32)

@@ -42,6 +42,8 @@ Pattern: TypeAlias = tuple[Array, Array]
 # One as a fixed-point probability. Draws are below it, so that a row's last
 # threshold always ends the search.
 ONE = 2**31 - 1
+# Up to a node in so many, roots are drawn one by one.
+_FEW = 16
 
 
 @dataclass
@@ -219,9 +221,20 @@ class TorchWalker:
 
     def roots(self, count: int, seed: int) -> Tensor:
         """Draw roots uniformly, none twice, in random order."""
-        n = len(self.crow) - 1
-        generator = torch.Generator(self.device).manual_seed(seed)
-        return torch.randperm(n, generator=generator, device=self.device)[:count]
+        n, device = len(self.crow) - 1, self.device
+        generator = torch.Generator(device).manual_seed(seed)
+        if count <= n // _FEW:
+            # Some more than are wanted, less those that were drawn before: on a GPU
+            # far less work than to permute all nodes.
+            size = count + count * count // n + 64
+            draws = torch.randint(n, (size,), generator=generator, device=device)
+            ordered, place = draws.sort(stable=True)
+            is_first = torch.ones_like(ordered, dtype=torch.bool)
+            is_first[1:] = ordered[1:] != ordered[:-1]
+            chosen = place[is_first].sort().values[:count]
+            if len(chosen) == count:
+                return draws[chosen]
+        return torch.randperm(n, generator=generator, device=device)[:count]
 
     def walk(self, roots: Tensor, walk_length: int, seed: int) -> Tensor:
         """Return where each walker was, shape (walk_length + 1, n_roots)."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.stats import chisquare
+from scipy.stats import chi2, chisquare
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -237,6 +237,28 @@ def test_isolated_roots_stay_and_degree_1_goes_and_comes(kind, sharpness, hub_gr
     assert (walk_from(walker, 15_001, 100, 3, seed=0) == 15_001).all()
     paths = walk_from(walker, 1, 100, 2, seed=0)
     assert (paths[1] == 0).all() and len(np.unique(paths[2])) > 50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 40, 400, 640])
+def test_roots_are_distinct_and_all_nodes_equally_likely(kind, count):
+    n = 640
+    graph = random_graph(n, 2 * n)
+    walker = KINDS[kind](CPUWalker(*csr_pattern(graph.adjacency, CPU)))
+    repeats = 20_000 // count
+    drawn = np.stack([np.asarray(walker.roots(count, seed)) for seed in range(repeats)])
+    assert drawn.shape == (repeats, count)
+    assert all(len(np.unique(roots)) == count for roots in drawn)
+    if count == n:
+        return
+    # Without replacement counts spread less, by the share that is not drawn.
+    observed = np.bincount(drawn.ravel(), minlength=n)
+    expected = repeats * count / n
+    statistic = ((observed - expected) ** 2).sum() / expected / (1 - count / n)
+    assert SIGNIFICANCE < chi2.sf(statistic, n - 1) < 1 - SIGNIFICANCE
+    # Nor does the order tell nodes apart.
+    first = np.bincount(drawn[:, 0] * 4 // n, minlength=4)
+    assert chisquare(first).pvalue > SIGNIFICANCE
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sktifa.contrast.weights import tie_averaged_ranks
 from sktifa.exceptions import ParameterError
+from sktifa.loss_weights import tie_averaged_ranks
 
 __all__ = ["accuracy_by_gain"]
 

@@ -46,6 +46,7 @@ from sktifa.device import on_device, resolve_device
 from sktifa.graph import Graph
 from sktifa.memory import LocalMemory
 from sktifa.stacked import (
+    SHARED,
     StackedModel,
     models_at_once,
     prepare,
@@ -350,9 +351,8 @@ class _Evaluation:
 
 def _shape(estimator: Any) -> str:
     """Tell architectures apart, as far as parameters do."""
-    names = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
-    more = ("divergence", "target", "device")
-    return repr([getattr(estimator, name, None) for name in (*names, *more)])
+    names = (*SHARED, "divergence", "target", "device")
+    return repr([getattr(estimator, name, None) for name in names])
 
 
 def _evaluate_stack(

@@ -49,7 +49,14 @@ from sktifa.narrow import log_softmax, matmul
 from sktifa.sparse import Adjacency, Features
 from sktifa.training import LEARNING_RATE_FLOOR, TrainingLog, split_generator
 
-__all__ = ["StackedModel", "models_at_once", "prepare", "train_stacked", "why_alone"]
+__all__ = [
+    "SHARED",
+    "StackedModel",
+    "models_at_once",
+    "prepare",
+    "train_stacked",
+    "why_alone",
+]
 
 STACKABLE_ENCODERS = ("gcn", "sage", "mlp")
 # Parameters that only say how to train: any other must have its default value.
@@ -66,7 +73,7 @@ _PER_MODEL = {
     "weight_max", "weight_min", "weighting",
 }  # fmt: skip
 # What two models of one stack must agree in.
-_SHARED = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
+SHARED = ("encoder", "hidden_size", "n_layers", "residual", "feature_norm")
 # On the CPU each thread trains a few models at a time, as the activations of many leave
 # the cache; a GPU wants as many as fit.
 _MODELS_A_THREAD = 4
@@ -132,7 +139,7 @@ class StackedModel:
     def key(self) -> tuple[Any, ...]:
         """What models that are trained at once must agree in."""
         estimator = self.estimator
-        shared = [getattr(estimator, name) for name in _SHARED]
+        shared = [getattr(estimator, name) for name in SHARED]
         if self.perturber is not None:
             in_rounds = RoundsPerturber.takes(self.perturber)
             shared += [estimator.divergence, estimator.target, in_rounds]
@@ -239,7 +246,7 @@ def prepare(
     nodes, codes, weight = graph.nodes[training], codes[training], weight[training]
     seed = int(random_state.randint(np.iinfo(np.int32).max))
     architecture = seed, len(estimator.classes_), estimator.dropout
-    architecture += tuple(getattr(estimator, name) for name in _SHARED)
+    architecture += tuple(getattr(estimator, name) for name in SHARED)
     with _BUILDING:
         if architecture not in networks:
             networks[architecture] = estimator._network(graph.n_features, seed)

@@ -1,6 +1,6 @@
 """What TIFA knows of every node, computed without leaving the device.
 
-The functions of :mod:`sktifa.tig` and :mod:`sktifa.contrast.weights` once more, on
+The functions of :mod:`sktifa.tig` and :mod:`sktifa.loss_weights` once more, on
 tensors: a graph of millions of nodes is too large to carry its n × k scores back
 and forth.
 """

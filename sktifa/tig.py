@@ -21,11 +21,11 @@ from sklearn.utils.extmath import row_norms
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from sktifa.contrast.weights import loss_weights
 from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import check_labels_length, encode_labels
+from sktifa.loss_weights import loss_weights
 from sktifa.propagation import Normalization, label_propagation
 
 __all__ = [

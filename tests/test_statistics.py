@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from sktifa import loss_weights as weights
 from sktifa import statistics, tig
-from sktifa.contrast import weights
 from sktifa.datasets import make_block_graph
 from sktifa.graph import Graph
 from sktifa.statistics import DeviceGraph, as_tensor

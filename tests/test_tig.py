@@ -14,9 +14,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sktifa import tig
-from sktifa.contrast.weights import loss_weights
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph
+from sktifa.loss_weights import loss_weights
 from sktifa.tig import (
     LabelPropagationTIG,
     annotated_information,

@@ -29,10 +29,10 @@ from sktifa.contrast.pairs import (
 )
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
-from sktifa.contrast.weights import loss_weights
 from sktifa.encoders import EncoderName
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
+from sktifa.loss_weights import loss_weights
 from sktifa.sampled import (
     Sampler,
     SubgraphContrast,

@@ -34,7 +34,7 @@ def tie_averaged_ranks(gain: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> from sktifa.contrast.weights import tie_averaged_ranks
+    >>> from sktifa.loss_weights import tie_averaged_ranks
     >>> tie_averaged_ranks([0.3, 0.0, 0.0, 0.1])
     array([3. , 0.5, 0.5, 2. ])
     """
@@ -77,7 +77,7 @@ def loss_weights(
 
     Examples
     --------
-    >>> from sktifa.contrast.weights import loss_weights
+    >>> from sktifa.loss_weights import loss_weights
     >>> loss_weights([0.4, 0.1, 0.2, 0.3], weight_min=1, weight_max=2).round(3)
     array([1.146, 2.   , 1.854, 1.5  ])
     """

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sktifa.contrast.weights import loss_weights, tie_averaged_ranks
 from sktifa.exceptions import ParameterError
+from sktifa.loss_weights import loss_weights, tie_averaged_ranks
 
 
 def _counted_ranks(gain):

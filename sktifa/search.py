@@ -528,8 +528,8 @@ n_splits_, refit_time_, multimetric_, classes_, n_features_in_
     -----
     Without dropout and feature masks, results are those of scikit-learn's class up to
     the order of floating-point sums; with them, they are equal in distribution.
-    On the CPU they depend neither on `batch_size` and `n_jobs` nor on how many cores
-    there are.
+    On the CPU a model's draws are its own: `batch_size`, `n_jobs` and the number of
+    cores change its results by rounding alone.
     ``fit_time`` is a stack's time, divided by its models. Callbacks see candidates
     and folds, not the epochs of a stacked model. Where the estimator has no `memory`,
     shared work is kept in memory for the length of the search.

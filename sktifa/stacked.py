@@ -19,14 +19,16 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
@@ -308,7 +310,7 @@ def models_at_once(estimator: GNNClassifier, graph: Graph, device: torch.device)
         free = torch.cuda.mem_get_info(device)[0]
         most = _MOST_MODELS
     else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = psutil.virtual_memory().available
         # Two rounds of work: threads whose models stop early don't wait for long.
         most = 2 * _MODELS_A_THREAD * torch.get_num_threads()
     # cuSPARSE and MKL count in int32.
@@ -337,8 +339,6 @@ def train_stacked(models: Sequence[StackedModel], device: torch.device) -> None:
 
 
 def _train_in_threads(models: Sequence[StackedModel], device: torch.device) -> None:
-    n_threads = torch.get_num_threads()
-    n_parts = max(-(-len(models) // _MODELS_A_THREAD), min(n_threads, len(models)))
     interrupted = threading.Event()
 
     def work(part: NDArray[np.intp]) -> None:
@@ -349,15 +349,40 @@ def _train_in_threads(models: Sequence[StackedModel], device: torch.device) -> N
             interrupted.set()
             raise
 
+    with _lent_threads() as n_threads, ThreadPoolExecutor(n_threads) as pool:
+        enough = min(n_threads, len(models))
+        n_parts = max(-(-len(models) // _MODELS_A_THREAD), enough)
+        try:
+            list(pool.map(work, np.array_split(np.arange(len(models)), n_parts)))
+        except BaseException:
+            interrupted.set()
+            raise
+
+
+class _Lent:
+    """How many threads PyTorch had before searches took them, and how many search."""
+
+    lock = threading.Lock()
+    n_threads, n_searches = 1, 0
+
+
+@contextmanager
+def _lent_threads() -> Iterator[int]:
+    """Say how many threads PyTorch has, which the last search to end gives back.
+
+    A thread that PyTorch is told to use one core in makes that the default of others.
+    """
+    with _Lent.lock:
+        if not _Lent.n_searches:
+            _Lent.n_threads = torch.get_num_threads()
+        _Lent.n_searches += 1
     try:
-        with ThreadPoolExecutor(n_threads) as pool:
-            try:
-                list(pool.map(work, np.array_split(np.arange(len(models)), n_parts)))
-            except BaseException:
-                interrupted.set()
-                raise
+        yield _Lent.n_threads
     finally:
-        torch.set_num_threads(n_threads)
+        with _Lent.lock:
+            _Lent.n_searches -= 1
+            if not _Lent.n_searches:
+                torch.set_num_threads(_Lent.n_threads)
 
 
 def _train(
@@ -917,8 +942,8 @@ class _Stack:
         """Draw the dropout of a layer's input."""
         if number is None or not (self.any_dropout or row_keep is not None):
             return None
-        place = 1 + number * self.n_layers + layer
-        seed = self.seeds + (self.epoch.long() * _STRIDE[0] + place * _STRIDE[1])
+        place = (1 + number * self.n_layers + layer) * _STRIDE[1] % 2**63
+        seed = self.seeds + (self.epoch.long() * _STRIDE[0] + place)
         keep = self.keep if row_keep is None else row_keep * self.keep
         return Drawn(seed, keep, 1 / self.keep)
 

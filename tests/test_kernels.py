@@ -124,6 +124,27 @@ def test_adam_is_pytorchs(place):
     torch.testing.assert_close(stacked, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_adam_outlives_a_gradient_whose_square_is_not_finite(place):
+    parameter = torch.zeros(1, 3).to(place.device)
+    moments = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    single = torch.nn.Parameter(parameter[0].clone())
+    optimizer = torch.optim.Adam([single], lr=0.01, fused=True)
+    for step in range(1, 4):
+        single.grad = torch.tensor([1.0, 1e20, 3e20]).to(place.device)
+        optimizer.step()
+        place.kernels.adam(
+            parameter,
+            single.grad[None],
+            *moments,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            size=place.put([-0.01 / (1 - 0.9**step)], np.float32),
+            root=torch.tensor((1 - 0.999**step) ** 0.5).to(place.device),
+            weight_decay=place.put([0.0], np.float32),
+        )
+    torch.testing.assert_close(parameter[0], single.detach(), rtol=1e-4, atol=1e-6)
+
+
 def test_copies_the_chosen_ones(place):
     source, target = (
         torch.randn(3, 70, 30).to(place.device),

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -354,6 +355,36 @@ def test_ctrl_c_ends_the_threads_too(small, monkeypatch):
         BatchedGridSearchCV(model, grid, cv=LabeledNodeKFold(2)).fit(graph, y)
     assert len(ended) == 1  # though it had 100,000 epochs to go
     assert torch.get_num_threads() == before
+
+
+def test_searches_in_two_threads_leave_pytorch_its_threads(small):
+    graph, y = small
+
+    def threads_of_a_new_thread():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    def search(seed):
+        model = GNNClassifier(max_iter=40, device="cpu", random_state=seed)
+        grid = {"learning_rate": [0.01, 0.03]}
+        cv = LabeledNodeKFold(2)
+        return BatchedGridSearchCV(model, grid, cv=cv, refit=False).fit(graph, y)
+
+    before = torch.get_num_threads(), threads_of_a_new_thread()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(search, range(4)))
+    assert (torch.get_num_threads(), threads_of_a_new_thread()) == before
+
+
+def test_deep_networks_with_dropout(small):
+    graph, y = small
+    model = TIFAGCLClassifier(
+        n_layers=24, residual=True, max_iter=2, device="cpu", random_state=0
+    )
+    search = BatchedGridSearchCV(
+        model, {"dropout": [0.5]}, cv=LabeledNodeKFold(2), error_score="raise"
+    ).fit(graph, y)
+    assert np.isfinite(search.best_score_)
 
 
 def test_without_kernels_models_are_fitted_one_by_one_and_it_is_said(

@@ -19,7 +19,7 @@ __all__ = ["Drawn", "kernels_for", "why_none"]
 
 
 class Drawn:
-    """A draw of dropout on the stored values of stacked matrices.
+    """A draw of dropout on the stored values, or all entries, of stacked matrices.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""The kernels in numba. They hold no lock: threads train stacks beside each other."""
+"""The kernels in numba. They hold no lock: threads train stacks beside each other.
+
+Tensors are contiguous.
+"""
 
 from __future__ import annotations
 
@@ -387,7 +390,7 @@ def _activate_backward(
             of_h[block, place] = passed if out[block, place] > 0 else 0
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def _adam(
     parameter: NDArray[np.float32],
     grad: NDArray[np.float32],
@@ -406,6 +409,7 @@ def _adam(
             p = parameter[model, place]
             g = grad[model, place] + p * decay
             m = mean[model, place] + first * (g - mean[model, place])
-            s = square[model, place] + second * (g * g - square[model, place])
+            # In this order: the square of a large gradient is no float32.
+            s = square[model, place] * (1 - second) + second * g * g
             mean[model, place], square[model, place] = m, s
             parameter[model, place] = p + step * m / (np.sqrt(s) + eps * root)

@@ -350,7 +350,8 @@ def _adam(
     m = tl.load(mean + at, mask=there)
     s = tl.load(square + at, mask=there)
     m += first * (g - m)
-    s += second * (g * g - s)
+    # In this order: the square of a large gradient is no float32.
+    s = s * (1 - second) + second * g * g
     r = tl.load(root)
     p += tl.load(size + model) * r * m / (tl.sqrt(s) + eps * r)
     tl.store(mean + at, m, mask=there)

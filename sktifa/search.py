@@ -504,7 +504,7 @@ class BatchedGridSearchCV(_Batched, GridSearchCV):
         `FitFailedWarning` says why.
     n_jobs : int, default=None
         Processes, or workers of the joblib backend, that the stacks are dealt to. One
-        GPU is best used by one.
+        GPU, and the cores of one machine, are best used by one.
     checkpoint : path, default=None
         A file to which the results are written as they come, a line of JSON each. A
         search that finds its results there doesn't do the work again: one that was

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
 
 from sktifa.diagnostics import accuracy_by_gain
+from sktifa.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,11 +175,27 @@ class SearchDisplay:
         -------
         SearchDisplay
             Of the hyper-parameters that take more than one value.
+
+        Raises
+        ------
+        NotFittedError
+            If the search has no results yet.
+        ParameterError
+            If it has several metrics and `refit` names none, or `metric` isn't one.
         """
-        results = search.cv_results_
+        results = getattr(search, "cv_results_", None)
+        if results is None:
+            raise NotFittedError(
+                f"{type(search).__name__} has no results: fit it first."
+            )
         if metric is None:
             several = getattr(search, "multimetric_", False)
             metric = search.refit if several else "score"
+        if f"mean_test_{metric}" not in results:
+            there = [k[10:] for k in results if k.startswith("mean_test_")]
+            raise ParameterError(
+                f"metric={metric!r} is none of the search's: name one of {there}."
+            )
         names = sorted({name for params in results["params"] for name in params})
         values = {
             name: [params.get(name) for params in results["params"]] for name in names

@@ -338,7 +338,7 @@ def predefined_validation_split(
     choose the hyper-parameters, is then::
 
         nodes, cv = predefined_validation_split(train, val)
-        search = GridSearchCV(model, paper_grid(), cv=cv, refit=False)
+        search = RandomizedSearchCV(model, paper_grid(), n_iter=50, cv=cv, refit=False)
         search.fit(graph[nodes], y[nodes], X_val=graph[val], y_val=y[val])
 
     No label outside of `train` and `val` is looked at. The winner, fitted on the
@@ -395,7 +395,7 @@ def paper_grid(
         and 3) come first in their lists.
     part : {"method", "encoder", "all"}, default="method"
         The eight hyper-parameters of TIFA-GCL, the four of the encoder, or both. The
-        method's grid has 12 million points, so it is one to draw from.
+        method's grid has 3 million points, so it is one to draw from.
     prefix : str, default=""
         Comes before every name, ``"tifagclclassifier__"`` in a Pipeline.
 

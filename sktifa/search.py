@@ -43,6 +43,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params
 
 from sktifa.device import on_device, resolve_device
+from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
 from sktifa.memory import LocalMemory
 from sktifa.stacked import (
@@ -197,7 +198,10 @@ class _Evaluation:
             "return_train_score": search.return_train_score,
             "error_score": search.error_score,
         }
-        self.checkpoint = _Checkpoint(search.checkpoint) if search.checkpoint else None
+        self.checkpoint = None
+        if search.checkpoint:
+            _warn_of_new_draws(search)
+            self.checkpoint = _Checkpoint(search.checkpoint)
 
     def run(
         self, candidates: Sequence[dict[str, Any]], splits: Sequence[Any], context: Any
@@ -222,11 +226,20 @@ class _Evaluation:
         stacks, alone = self._plan(open_tasks)
         for task, outcome in self._evaluated(stacks, alone):
             outcomes[task.number] = outcome
-            if self.checkpoint and outcome["fit_error"] is None:
+            if self.checkpoint and self._is_whole(outcome):
                 self.checkpoint.append(task.key, task.parameters, outcome)
             if self.search.verbose > 1:
                 print(f"[{task.split}] {task.parameters}: {outcome['test_scores']}")
         return outcomes
+
+    def _is_whole(self, outcome: dict[str, Any]) -> bool:
+        """Tell whether fit and scoring went well: what failed is tried again."""
+        if outcome["fit_error"] is not None:
+            return False
+        scores = outcome["test_scores"]
+        told = list(scores.values()) if isinstance(scores, dict) else [scores]
+        failed = self.search.error_score
+        return not any(np.isnan(score) or score == failed for score in told)
 
     def _tasks(
         self, candidates: Sequence[dict[str, Any]], splits: Sequence[Any], context: Any
@@ -235,7 +248,7 @@ class _Evaluation:
         if self.checkpoint:
             X = self.X
             graph = (X.fingerprint, X.nodes) if isinstance(X, Graph) else X
-            scoring = repr(self.search.scoring)
+            scoring = _named(self.search.scoring)
             of_data = joblib.hash((graph, self.y, self.fit_params, scoring))
         pairs = product(enumerate(candidates), enumerate(splits))
         for number, ((c, parameters), (s, (train, test))) in enumerate(pairs):
@@ -355,6 +368,31 @@ def _shape(estimator: Any) -> str:
     return repr([getattr(estimator, name, None) for name in names])
 
 
+def _named(scoring: Any) -> Any:
+    """Tell scorers apart by what they are, not by where in memory."""
+    try:
+        return joblib.hash(scoring)
+    except Exception:  # what can't be pickled, such as a lambda
+        return repr(scoring)
+
+
+def _warn_of_new_draws(search: _Batched) -> None:
+    """Say where another run would draw other candidates or folds."""
+    unseeded = []
+    if getattr(search, "random_state", 0) is None:
+        unseeded.append("the search")
+    if getattr(search.cv, "shuffle", True) and (
+        getattr(search.cv, "random_state", 0) is None
+    ):
+        unseeded.append("cv")
+    if unseeded:
+        warnings.warn(
+            f"checkpoint: {' and '.join(unseeded)} has no random_state, so that "
+            "another run draws anew and finds none of these results. Give an int.",
+            stacklevel=5,
+        )
+
+
 def _evaluate_stack(
     tasks: Sequence[tuple[Any, Any, Any]],
     X: Graph,
@@ -451,6 +489,8 @@ class _Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        if self.path.is_dir():
+            raise ParameterError(f"checkpoint={str(path)!r} is a folder: name a file.")
         self._known: dict[str, dict[str, Any]] = {}
         text = self.path.read_text() if self.path.exists() else ""
         for line in text.splitlines():

@@ -538,7 +538,7 @@ class _RoundViews:
         device = blocks.single.device
         perturbers = [m.perturber for m in models if m.perturber is not None]
         rates = [m.estimator.feature_mask_rate for m in models]
-        self.keep = 1 - torch.tensor(rates, device=device)[:, None]
+        self.keep = 1 - torch.tensor(rates, dtype=torch.float32, device=device)[:, None]
         self.weight = blocks.single.mean_weight
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         # Kept: a recorded draw reads its tensors.
@@ -635,7 +635,7 @@ class _Views:
             flat = flat.pin_memory().to(self.device, non_blocking=True)
         nodes, arcs, ends = flat.split([p.size for p in parts])
         rates = [m.estimator.feature_mask_rate for m in self.models]
-        keep = 1 - torch.tensor(rates, device=self.device)
+        keep = 1 - torch.tensor(rates, dtype=torch.float32, device=self.device)
         of_model = torch.div(nodes, self.sizes[0], rounding_mode="floor")
         row_keep = torch.ones(len(rates) * self.sizes[0], device=self.device)
         row_keep[nodes] = keep.index_select(0, of_model)

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from sktifa.displays import SearchDisplay
+from sktifa.exceptions import ParameterError
 
 
 class Search:
@@ -40,6 +42,13 @@ def test_marginal_means_leave_failed_candidates_out(search):
     at, means = display.marginal("pairing")
     assert dict(zip(at, means, strict=True)) == {"tifa": 0.375, None: 0.75}
     assert SearchDisplay.from_search(search, "loss").scores[0] == -0.5
+
+
+def test_errors_name_the_metrics_there_are(search):
+    with pytest.raises(ParameterError, match=r"metric='f1'.*\['accuracy', 'loss'\]"):
+        SearchDisplay.from_search(search, "f1")
+    with pytest.raises(NotFittedError, match="fit it first"):
+        SearchDisplay.from_search(object())
 
 
 def test_many_values_are_binned():

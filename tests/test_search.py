@@ -11,10 +11,11 @@ from sklearn.base import clone
 from sklearn.callback import ProgressBar
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSearchCV
 
 from sktifa import GNNClassifier, LabeledNodeKFold, TIFAGCLClassifier
-from sktifa.exceptions import TrainingError
+from sktifa.exceptions import ParameterError, TrainingError
 from sktifa.search import BatchedGridSearchCV, BatchedRandomizedSearchCV
 
 FIXED = {"dropout": 0.0, "device": "cpu", "random_state": 3, "min_iter": 3}
@@ -242,6 +243,55 @@ def test_an_interrupted_search_goes_on(small, tmp_path, monkeypatch):
     assert len(calls) == 7
     batched.fit(graph, y[::-1].copy())
     assert len(calls) == 10
+
+
+def test_a_checkpoint_knows_scorers_again_and_forgets_failed_scores(small, tmp_path):
+    graph, y = small
+    broken = True
+
+    def metric(y_true, y_pred):
+        if broken:
+            raise RuntimeError("disk full")
+        return (y_true == y_pred).mean()
+
+    def scorer(estimator, X, y):
+        return metric(y, estimator.predict(X))
+
+    path = tmp_path / "scores.jsonl"
+    search = BatchedGridSearchCV(
+        GNNClassifier(max_iter=3, device="cpu", random_state=0),
+        {"dropout": [0.1, 0.2]},
+        cv=LabeledNodeKFold(2),
+        refit=False,
+        scoring=scorer,
+        checkpoint=path,
+    )
+    with pytest.warns(UserWarning, match="Scoring failed"):
+        search.fit(graph, y)
+    assert not path.exists()
+    broken = False
+    search.fit(graph, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert len(path.read_text().splitlines()) == 4
+    other = clone(search).set_params(scoring=make_scorer(accuracy_score))
+    for lines in (8, 8):
+        other.fit(graph, y)
+        assert len(path.read_text().splitlines()) == lines
+    unseeded = LabeledNodeKFold(2, shuffle=True)
+    with pytest.warns(UserWarning, match="cv has no random_state"):
+        clone(other).set_params(cv=unseeded).fit(graph, y)
+    with pytest.raises(ParameterError, match="folder"):
+        clone(other).set_params(checkpoint=tmp_path).fit(graph, y)
+
+
+def test_whole_numbers_are_rates_too(small):
+    graph, y = small
+    model = TIFAGCLClassifier(max_iter=3, device="cpu", random_state=0)
+    grid = {"feature_mask_rate": [0, 1], "dropout": [0]}
+    search = BatchedGridSearchCV(
+        model, grid, cv=LabeledNodeKFold(2), error_score="raise", refit=False
+    ).fit(graph, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_progress_bar_counts_candidates_and_folds(small, capsys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import numbers
 import os
 import socket
 import sys
@@ -400,8 +401,8 @@ def make_block_graph(
         Distance of two classes' means, on average, in standard deviations of a
         feature's noise.
     device : str, default="cpu"
-        Where the graph is made, ``"cpu"`` or ``"cuda"``. The result lies in host
-        memory; the same seed gives another graph on another device.
+        Where the graph is made, ``"cpu"``, ``"cuda"`` or ``"auto"``. The result lies in
+        host memory; the same seed gives another graph on another device.
     random_state : int, RandomState or None, default=None
         Seed of all draws.
 
@@ -424,12 +425,21 @@ def make_block_graph(
     """
     import torch
 
+    from sktifa.device import resolve_device
+
     _check_block_graph(
-        n_nodes, n_classes, average_degree, homophily, degree_exponent, n_features
+        n_nodes,
+        n_classes,
+        average_degree,
+        homophily,
+        degree_exponent,
+        n_features,
+        class_separation,
     )
+    place = resolve_device(device)
     seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    generator = torch.Generator(device=device).manual_seed(int(seed))
-    drawn: dict[str, Any] = {"generator": generator, "device": device}
+    generator = torch.Generator(device=place).manual_seed(int(seed))
+    drawn: dict[str, Any] = {"generator": generator, "device": place}
 
     def uniform(size: int) -> torch.Tensor:
         return torch.rand(size, dtype=torch.float64, **drawn)
@@ -469,7 +479,7 @@ def make_block_graph(
     keys = torch.cat([source * n_nodes + other, other * n_nodes + source])
     del source, other, loop
     keys = torch.unique(keys)
-    bounds = torch.arange(n_nodes + 1, device=device) * n_nodes
+    bounds = torch.arange(n_nodes + 1, device=place) * n_nodes
     index_type = torch.int32 if len(keys) < 2**31 else torch.int64
     indptr = torch.searchsorted(keys, bounds).to(index_type).cpu().numpy()
     indices = (keys % n_nodes).to(index_type).cpu().numpy()
@@ -499,7 +509,15 @@ def _check_block_graph(
     homophily: float,
     degree_exponent: float,
     n_features: int,
+    class_separation: float,
 ) -> None:
+    for name, count in (
+        ("n_nodes", n_nodes),
+        ("n_classes", n_classes),
+        ("n_features", n_features),
+    ):
+        if not isinstance(count, numbers.Integral):
+            raise ParameterError(f"{name} must be a whole number, got {count!r}")
     for name, value, fits, range_ in (
         ("n_nodes", n_nodes, n_nodes >= 1, "at least 1"),
         ("n_classes", n_classes, n_classes >= 2, "at least 2"),
@@ -507,6 +525,7 @@ def _check_block_graph(
         ("homophily", homophily, 0 <= homophily <= 1, "between 0 and 1"),
         ("degree_exponent", degree_exponent, degree_exponent > 2, "above 2"),
         ("n_features", n_features, n_features >= 1, "at least 1"),
+        ("class_separation", class_separation, class_separation >= 0, "at least 0"),
     ):
         if not fits:
             raise ParameterError(f"{name} must be {range_}, got {value}")
@@ -524,7 +543,7 @@ def _load(
     loader = getattr(datasets, family)
     home = _home(root)
     parent = home if _holds(home, name) else home / family
-    layout = f"torch_geometric's {family}"
+    layout = f"torch_geometric's {family} layout"
     kept: list[Any] = []
 
     with TemporaryDirectory() as scratch:
@@ -580,7 +599,7 @@ def _known(name: str, names: list[str]) -> str:
 
 def _missing(folder: Path, layout: str) -> str:
     return (
-        f"there are no raw files in {folder}: put them there ({layout} layout), "
+        f"there are no raw files in {folder}: put them there ({layout}), "
         "name another root= or set SKTIFA_DATA"
     )
 

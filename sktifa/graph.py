@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -544,7 +548,8 @@ class Graph:
         Returns
         -------
         Graph
-            With `parent_nodes`.
+            With `parent_nodes`. Features of a memory map are copied to another one, in
+            a temporary file that goes with the graph.
 
         Examples
         --------
@@ -573,7 +578,7 @@ class Graph:
         induced.sort_indices()
         return Graph._from_clean(
             induced,
-            self.features[chosen],
+            _rows(self.features, chosen),
             feature_names=self.feature_names,
             parent_nodes=chosen,
         )
@@ -1045,6 +1050,24 @@ def _as_float32(values: NDArray[Any], what: str) -> NDArray[np.float32]:
 
 
 # ----------------------------------------------------------------- small things
+
+
+def _rows(features: Any, nodes: NDArray[np.int64]) -> Any:
+    """Copy some rows; those of a memory map to a file: memory may not hold them."""
+    base = features
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    if base is None or not features.shape[1]:
+        return features[nodes]
+    handle, path = tempfile.mkstemp(prefix="sktifa-", suffix=".features")
+    os.close(handle)
+    shape = (len(nodes), features.shape[1])
+    rows = np.memmap(path, dtype=features.dtype, mode="w+", shape=shape)
+    weakref.finalize(rows, Path(path).unlink, missing_ok=True)
+    step = max(1, _BLOCK // shape[1])
+    for begin in range(0, len(nodes), step):
+        rows[begin : begin + step] = features[nodes[begin : begin + step]]
+    return rows
 
 
 def _frozen(array: Any) -> Any:

@@ -204,6 +204,8 @@ def test_block_graph_is_repeatable(device):
         ("homophily", 1.5),
         ("degree_exponent", 2.0),
         ("n_features", 0),
+        ("n_nodes", 10.5),
+        ("class_separation", -1.0),
     ],
 )
 def test_block_graph_refuses(name, value):

@@ -1,6 +1,8 @@
+import gc
 import pickle
 import subprocess
 import sys
+import tempfile
 import warnings
 from copy import deepcopy
 
@@ -424,6 +426,21 @@ def test_a_memory_map_of_features_is_not_copied(tmp_path):
     np.save(path, np.ones((3, 5), dtype=np.float32))
     features = np.load(path, mmap_mode="r")
     assert np.shares_memory(Graph(TRIANGLE, features).features, features)
+
+
+def test_a_subgraph_of_a_memory_map_is_one_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    np.save(tmp_path / "x.npy", x)
+    graph = Graph(TRIANGLE, np.load(tmp_path / "x.npy", mmap_mode="r"))
+    part = graph.subgraph([2, 0])
+    assert_array_equal(part.features, x[[2, 0]])
+    assert_array_equal(part.subgraph([1]).features, x[[0]])
+    assert_array_equal(pickle.loads(pickle.dumps(part)).features, x[[2, 0]])
+    assert len(list(tmp_path.glob("sktifa-*"))) == 1
+    del part
+    gc.collect()
+    assert not list(tmp_path.glob("sktifa-*"))
 
 
 # ------------------------------------------------------------------------- doors

@@ -440,9 +440,9 @@ class _Blocks:
         """Multiply the features of each model by its weights, after dropout."""
         if self.features.pattern is not None:
             return _BlockProduct.apply(weight.flatten(0, 1), self, drawn)
-        values = self.features.values[None]
+        values = self.features.values
         if drawn is not None:
-            values = self.kernels.drop(values[0], drawn)
+            values = self.kernels.drop(values, drawn)
         return matmul(values.expand(self.n_models, -1, -1), weight).flatten(0, 1)
 
     def product(self, weight: Tensor, drawn: Drawn | None) -> Tensor:
@@ -526,6 +526,12 @@ class _View:
     row_keep: Tensor
 
 
+def _feature_keep(models: Sequence[StackedModel], device: torch.device) -> Tensor:
+    """Return each model's probability that a perturbed node's feature is kept."""
+    rates = [m.estimator.feature_mask_rate for m in models]
+    return 1 - torch.tensor(rates, dtype=torch.float32, device=device)
+
+
 class _RoundViews:
     """Views drawn on the device, some at a time, all of the same shapes."""
 
@@ -537,8 +543,7 @@ class _RoundViews:
     ) -> None:
         device = blocks.single.device
         perturbers = [m.perturber for m in models if m.perturber is not None]
-        rates = [m.estimator.feature_mask_rate for m in models]
-        self.keep = 1 - torch.tensor(rates, dtype=torch.float32, device=device)[:, None]
+        self.keep = _feature_keep(models, device)[:, None]
         self.weight = blocks.single.mean_weight
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         # Kept: a recorded draw reads its tensors.
@@ -634,12 +639,11 @@ class _Views:
         if self.device.type == "cuda":
             flat = flat.pin_memory().to(self.device, non_blocking=True)
         nodes, arcs, ends = flat.split([p.size for p in parts])
-        rates = [m.estimator.feature_mask_rate for m in self.models]
-        keep = 1 - torch.tensor(rates, dtype=torch.float32, device=self.device)
+        keep = _feature_keep(self.models, self.device)
         of_model = torch.div(nodes, self.sizes[0], rounding_mode="floor")
-        row_keep = torch.ones(len(rates) * self.sizes[0], device=self.device)
+        row_keep = torch.ones(len(keep) * self.sizes[0], device=self.device)
         row_keep[nodes] = keep.index_select(0, of_model)
-        return _View(arcs, ends.view(2, -1), None, row_keep.view(len(rates), -1))
+        return _View(arcs, ends.view(2, -1), None, row_keep.view(len(keep), -1))
 
     def close(self) -> None:
         """End the threads."""
@@ -782,9 +786,6 @@ class _Stack:
                 self.views = _Views(models, self.n_nodes, n_arcs, device)
         n = len(models)
         self.epoch = torch.zeros((), dtype=torch.float64, device=device)
-        # Each model's dropout is its own, whatever the models beside it.
-        seeds = [m.generator.initial_seed() for m in models]
-        self.seeds = torch.tensor(seeds, device=device)
         self.last_loss = torch.zeros(n, device=device)
         self.best_score = torch.full_like(self.last_loss, -torch.inf).double()
         self.best_epoch = torch.zeros_like(self.best_score)
@@ -807,6 +808,9 @@ class _Stack:
         def exact(name: str) -> Tensor:
             return torch.from_numpy(values(name)).to(self.device)
 
+        # Each model's dropout is its own, whatever the models beside it.
+        seeds = [m.generator.initial_seed() for m in models]
+        self.seeds = torch.tensor(seeds, device=self.device)
         self.rates = exact("learning_rate")
         self.least_rate = self.rates.clamp(max=LEARNING_RATE_FLOOR)
         self.rate_decay = exact("learning_rate_decay")
@@ -873,14 +877,8 @@ class _Stack:
 
         self.parameters = [p.requires_grad_() for p in keep(self.parameters)]
         self.best, self.moments = keep(self.best), [keep(m) for m in self.moments]
-        self.last_loss, self.best_score, self.best_epoch, self.alive, self.seeds = keep(
-            [
-                self.last_loss,
-                self.best_score,
-                self.best_epoch,
-                self.alive,
-                self.seeds,
-            ]
+        self.last_loss, self.best_score, self.best_epoch, self.alive = keep(
+            [self.last_loss, self.best_score, self.best_epoch, self.alive]
         )
         self.blocks.use(len(stays))
         ids = self.ids[stays]

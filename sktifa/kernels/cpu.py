@@ -22,7 +22,7 @@ __all__ = [
     "drop",
 ]
 
-_NOTHING = np.zeros((1, 1), dtype=np.float32)
+_UNSCALED = np.ones((1, 1), dtype=np.float32)
 _NO_ORDER = np.zeros(0, dtype=np.int32)
 # A draw is a number of 24 bits, which a float32 holds.
 _BITS = np.float32(1 << 24)
@@ -152,7 +152,7 @@ def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
     Tensor of float32, shape (n_blocks * n_nodes, width)
     """
     of_h = torch.empty_like(out)
-    scale = _NOTHING + 1 if drawn is None else drawn.scale.numpy()
+    scale = _UNSCALED if drawn is None else drawn.scale.numpy()
     shape = len(scale), -1
     _activate_backward(
         grad.contiguous().numpy().reshape(shape),

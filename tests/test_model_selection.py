@@ -16,7 +16,12 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from sktifa import GNNClassifier, TIFAGCLClassifier, paper_preset
+from sktifa import (
+    BatchedGridSearchCV,
+    GNNClassifier,
+    TIFAGCLClassifier,
+    paper_preset,
+)
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.model_selection import (
@@ -255,7 +260,8 @@ def test_paper_grid_in_searches_and_pipelines(digits):
     ).fit(graph, y)
 
 
-def test_the_papers_protocol_looks_at_no_test_label(digits):
+@pytest.mark.parametrize("kind", [GridSearchCV, BatchedGridSearchCV])
+def test_the_papers_protocol_looks_at_no_test_label(digits, kind):
     graph, y = digits.graph, digits.target
     rng = np.random.default_rng(0)
     order = rng.permutation(len(y))
@@ -267,7 +273,7 @@ def test_the_papers_protocol_looks_at_no_test_label(digits):
         nodes, cv = predefined_validation_split(train, val)
         model = TIFAGCLClassifier(max_iter=8, device="cpu", random_state=0)
         grid = {"pair_weight": [0.0, 0.25], "learning_rate": [0.001, 0.01]}
-        search = GridSearchCV(model, grid, cv=cv, refit=False)
+        search = kind(model, grid, cv=cv, refit=False)
         search.fit(graph[nodes], labels[nodes], X_val=graph[val], y_val=labels[val])
         best = clone(model).set_params(**search.best_params_)
         best.fit(graph[train], labels[train], X_val=graph[val], y_val=labels[val])

@@ -12,16 +12,16 @@ from sktifa.datasets import (
     make_block_graph,
 )
 from sktifa.graph import Graph
+from sktifa.information.tig import LabelPropagationTIG
 from sktifa.model_selection import (
+    BatchedGridSearchCV,
+    BatchedRandomizedSearchCV,
     LabeledNodeKFold,
     LabeledNodeShuffleSplit,
     paper_grid,
+    paper_preset,
 )
-from sktifa.presets import paper_preset
-from sktifa.sampling.neighbors import NeighborSampler
-from sktifa.sampling.random_walk import SAINTTIFASampler
-from sktifa.search import BatchedGridSearchCV, BatchedRandomizedSearchCV
-from sktifa.tig import LabelPropagationTIG
+from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 
 __version__ = "0.1.0"
 

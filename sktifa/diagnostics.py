@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sktifa.exceptions import ParameterError
-from sktifa.loss_weights import tie_averaged_ranks
+from sktifa.information.loss_weights import tie_averaged_ranks
 
 __all__ = ["accuracy_by_gain"]
 

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from sktifa.encoders import Encoder
-from sktifa.sampled import NodeFeatures, free_memory, record_stream
+from sktifa.information.statistics import DeviceGraph, as_tensor
 from sktifa.sampling.prefetch import prefetch
-from sktifa.sparse import Adjacency, Features
-from sktifa.statistics import DeviceGraph, as_tensor
+from sktifa.tensors.sparse import Adjacency, Features
+from sktifa.training.encoders import Encoder
+from sktifa.training.sources import NodeFeatures, free_memory, record_stream
 
 __all__ = ["LayerwisePredictor"]
 
@@ -69,8 +69,8 @@ class LayerwisePredictor:
 
     Notes
     -----
-    Modules that are not :class:`~sktifa.encoders.Encoder` have no layers to run one
-    by one: they see the whole graph at once, whatever `memory` says.
+    Modules that are not :class:`~sktifa.training.encoders.Encoder` have no layers to run
+    one by one: they see the whole graph at once, whatever `memory` says.
     """
 
     def __init__(

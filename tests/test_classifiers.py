@@ -20,7 +20,7 @@ from sktifa.exceptions import (
     ParameterError,
     TrainingError,
 )
-from sktifa.tig import annotated_information, information_gain
+from sktifa.information.tig import annotated_information, information_gain
 
 UNIFORM = {"weighting": "uniform", "perturbation": "uniform", "pairing": "uniform"}
 QUICK = {"max_iter": 20, "device": "cpu", "random_state": 0}
@@ -497,7 +497,7 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
 @pytest.mark.cuda
 @pytest.mark.parametrize("decay", [1.0, 0.95])
 def test_captured_epochs_equal_eager_ones(cora, decay, monkeypatch):
-    from sktifa.encoders import Encoder
+    from sktifa.training.encoders import Encoder
 
     graph, y = cora.graph, cora.target
     train, val, _ = split(y)

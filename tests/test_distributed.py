@@ -30,10 +30,10 @@ GRADIENTS = (
     PRELUDE
     + """
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
-from sktifa.encoders import build_encoder
-from sktifa.sampled import NodeFeatures, SampledBatches, SubgraphContrast
-from sktifa.statistics import DeviceGraph
-from sktifa.training import ContrastiveObjective, _Step
+from sktifa.training.encoders import build_encoder
+from sktifa.training.sources import NodeFeatures, SampledBatches, SubgraphContrast
+from sktifa.information.statistics import DeviceGraph
+from sktifa.training.engine import ContrastiveObjective, _Step
 
 cpu = torch.device("cpu")
 codes = np.where(np.arange(600) < 300, y, -1)

@@ -7,11 +7,11 @@ from scipy import sparse
 from torch_geometric.nn import GCN
 
 from sktifa.datasets import make_block_graph
-from sktifa.encoders import ENCODERS, build_encoder
 from sktifa.graph import Graph
 from sktifa.inference import LayerwisePredictor, _closure, _cut
-from sktifa.sampled import NodeFeatures
-from sktifa.sparse import Adjacency, Features
+from sktifa.tensors.sparse import Adjacency, Features
+from sktifa.training.encoders import ENCODERS, build_encoder
+from sktifa.training.sources import NodeFeatures
 
 CPU = torch.device("cpu")
 OPTIONS = {"dropout": 0.5, "seed": 0}

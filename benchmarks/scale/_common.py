@@ -20,8 +20,8 @@ from torch import nn
 
 from benchmarks._report import print_table, write_report
 from sktifa import GNNClassifier, Graph
-from sktifa.sampled import SampledBatches
-from sktifa.training import _Steps, make_optimizer, split_generator
+from sktifa.training.engine import _Steps, make_optimizer, split_generator
+from sktifa.training.sources import SampledBatches
 
 
 def keep(

@@ -18,9 +18,9 @@ from benchmarks.scale._common import keep, peak_memory, timed, training_steps
 from sktifa import Graph, TIFAGCLClassifier, statistics
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
-from sktifa.sampled import NodeFeatures
+from sktifa.information.statistics import DeviceGraph
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.statistics import DeviceGraph
+from sktifa.training.sources import NodeFeatures
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_400_000)
 CLASSES, DEGREE = 10, 20.0

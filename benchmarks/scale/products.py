@@ -30,10 +30,10 @@ from benchmarks.scale._common import (
 from sktifa import Graph, TIFAGCLClassifier, statistics
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
-from sktifa.sampled import NodeFeatures
+from sktifa.information.statistics import DeviceGraph
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.sampling.induced import arc_distances
-from sktifa.statistics import DeviceGraph
+from sktifa.sampling.subgraph import arc_distances
+from sktifa.training.sources import NodeFeatures
 
 NODES, CLASSES, FEATURES, DEGREE, LABELED = 2_449_029, 47, 100, 53.0, 0.08
 

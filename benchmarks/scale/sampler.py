@@ -23,8 +23,8 @@ from benchmarks._report import median_time, print_table, write_report
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
 from sktifa.graph import Graph
+from sktifa.information.tig import annotated_information
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.tig import annotated_information
 
 # Degrees fall off so that subgraphs are as large as those of PEERS.md.
 SHAPES = {

@@ -1,7 +1,7 @@
 """What the cache and stacks save: computations counted and time, over 100 candidates.
 
 ``python -m benchmarks.search.cache`` runs GridSearchCV over 100 candidates of TIFA-GCL
-on Cora with a few epochs each, without and with :class:`sktifa.memory.LocalMemory`, and
+on Cora with a few epochs each, without and with :class:`sktifa.cache.LocalMemory`, and
 BatchedGridSearchCV, which has one built in. ``--epochs 60`` makes the fits long ones.
 What is computed in processes of their own is not counted.
 """
@@ -19,10 +19,9 @@ from sklearn.model_selection import GridSearchCV
 from benchmarks.data import load, paper_splits
 from benchmarks.search._common import report
 from sktifa import TIFAGCLClassifier
+from sktifa.cache import LocalMemory
 from sktifa.classifiers import tifa
-from sktifa.memory import LocalMemory
-from sktifa.model_selection import predefined_validation_split
-from sktifa.search import BatchedGridSearchCV
+from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
 
 COUNTED = ("annotated_information", "sample_pairs", "graph_distances")
 # 5 x 2 x 2 x 5 candidates: half of the parameters leave static work untouched.

@@ -12,7 +12,7 @@ import time
 from benchmarks.data import load
 from benchmarks.search._common import candidates, report, synchronize
 from sktifa import LabeledNodeShuffleSplit, TIFAGCLClassifier
-from sktifa.search import BatchedGridSearchCV
+from sktifa.model_selection import BatchedGridSearchCV
 
 
 def main() -> None:

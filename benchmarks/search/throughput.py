@@ -21,9 +21,8 @@ from sklearn.model_selection import GridSearchCV
 from benchmarks.data import load, paper_splits
 from benchmarks.search._common import candidates, mean_best, report, synchronize
 from sktifa import GNNClassifier, TIFAGCLClassifier
-from sktifa.model_selection import predefined_validation_split
-from sktifa.search import BatchedGridSearchCV
-from sktifa.training import _Steps
+from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
+from sktifa.training.engine import _Steps
 
 _ENCODER = ("learning_rate", "dropout")
 

@@ -30,8 +30,8 @@ from sknetwork.classification import DiffusionClassifier, PageRankClassifier
 
 from benchmarks._report import print_table, write_report
 from benchmarks.data import GRAPHS, load, paper_splits
-from sktifa.propagation import label_propagation
-from sktifa.tig import annotated_information
+from sktifa.information.propagation import label_propagation
+from sktifa.information.tig import annotated_information
 
 RESTART_PROBABILITIES = (0.05, 0.15)
 

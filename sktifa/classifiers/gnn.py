@@ -26,25 +26,19 @@ from sklearn.utils.validation import (
 )
 from torch import nn
 
-from sktifa import distributed, statistics
-from sktifa.classifiers.rows import RowGraph
+from sktifa import distributed
 from sktifa.device import on_device, resolve_device
-from sktifa.encoders import ENCODERS, EncoderName, build_encoder
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
+from sktifa.information import statistics
+from sktifa.information.statistics import DeviceGraph
 from sktifa.labels import encode_labels
-from sktifa.sampled import (
-    NodeFeatures,
-    SampledBatches,
-    Sampler,
-    SubgraphContrast,
-    free_memory,
-)
+from sktifa.rows import RowGraph
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
-from sktifa.sparse import Adjacency, Features
-from sktifa.statistics import DeviceGraph
-from sktifa.training import (
+from sktifa.tensors.sparse import Adjacency, Features
+from sktifa.training.encoders import ENCODERS, EncoderName, build_encoder
+from sktifa.training.engine import (
     Batch,
     BatchSource,
     ContrastiveObjective,
@@ -54,6 +48,13 @@ from sktifa.training import (
     Validation,
     split_generator,
     train,
+)
+from sktifa.training.sources import (
+    NodeFeatures,
+    SampledBatches,
+    Sampler,
+    SubgraphContrast,
+    free_memory,
 )
 
 __all__ = ["GNNClassifier"]
@@ -81,7 +82,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     encoder : str, torch.nn.Module class or factory, default="gcn"
         "gcn", "gat", "sage", "cheb", "arma", "feast", "hypergraph", "graphconv" or
         "mlp"; or a class or function that makes a module with
-        ``forward(x, edge_index)``, see :func:`sktifa.encoders.build_encoder`.
+        ``forward(x, edge_index)``, see :func:`sktifa.training.encoders.build_encoder`.
     hidden_size : int, default=64
         Width of the hidden layers.
     n_layers : int, default=2

@@ -16,7 +16,6 @@ from sklearn.utils.validation import (
 )
 from torch import nn
 
-from sktifa import statistics
 from sktifa.classifiers.gnn import GNNClassifier, SamplerName
 from sktifa.contrast.loss import Divergence
 from sktifa.contrast.pairs import (
@@ -29,22 +28,27 @@ from sktifa.contrast.pairs import (
 )
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
-from sktifa.encoders import EncoderName
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
-from sktifa.loss_weights import loss_weights
-from sktifa.sampled import (
-    Sampler,
-    SubgraphContrast,
+from sktifa.information import statistics
+from sktifa.information.loss_weights import loss_weights
+from sktifa.information.tig import (
+    annotated_information,
+    information_gain,
+    label_distribution,
 )
-from sktifa.sparse import to_csr
-from sktifa.tig import annotated_information, information_gain, label_distribution
-from sktifa.training import (
+from sktifa.tensors.sparse import to_csr
+from sktifa.training.encoders import EncoderName
+from sktifa.training.engine import (
     Batch,
     Contrast,
     ContrastiveObjective,
     FullBatch,
     PerturbedViews,
+)
+from sktifa.training.sources import (
+    Sampler,
+    SubgraphContrast,
 )
 
 __all__ = ["TIFAGCLClassifier"]
@@ -116,7 +120,7 @@ missing_label, warm_start, device, random_state, verbose
         Forward pass that gives the target.
     memory : str, joblib.Memory, LocalMemory or None, default=None
         Caches propagation and pairs across fits on the same graph: a folder, or
-        :class:`sktifa.memory.LocalMemory` to keep them in this process. Hops and
+        :class:`sktifa.cache.LocalMemory` to keep them in this process. Hops and
         feature similarities are then worked out once a graph (of up to 10,000 nodes),
         relative distances once for each distribution of the labels and weights.
 

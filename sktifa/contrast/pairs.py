@@ -358,7 +358,8 @@ def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> Non
     if wrong.any():
         raise ParameterError(
             f"Row {int(np.argmax(wrong))} of distribution holds no probabilities: they "
-            "must be at least 0 and sum to 1. sktifa.tig.label_distribution makes them."
+            "must be at least 0 and sum to 1. "
+            "sktifa.information.tig.label_distribution makes them."
         )
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.sparse import csr_product
+from sktifa.tensors.sparse import csr_product
 
 __all__ = ["BlockViews", "RoundsPerturber"]
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sktifa.graph import Graph, as_graph, is_feature_matrix
-from sktifa.sampling.induced import Subgraph
+from sktifa.sampling.subgraph import Subgraph
 
 __all__ = ["GraphSampler"]
 
@@ -59,7 +59,7 @@ class GraphSampler(BaseEstimator):
 
         Yields
         ------
-        sktifa.sampling.induced.Subgraph, or what `transform` returns
+        sktifa.sampling.subgraph.Subgraph, or what `transform` returns
         """
         check_is_fitted(self)
         n = self.n_subgraphs_

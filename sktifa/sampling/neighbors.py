@@ -20,8 +20,8 @@ from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.base import GraphSampler
-from sktifa.sampling.induced import Subgraph
 from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.subgraph import Subgraph
 
 __all__ = ["NeighborSampler", "sample_neighbors"]
 

@@ -17,13 +17,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch_geometric.data import Data
 
-from sktifa import statistics
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
+from sktifa.information import statistics
+from sktifa.information.statistics import DeviceGraph
+from sktifa.information.tig import annotated_information, label_distribution
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.base import GraphSampler
-from sktifa.sampling.induced import (
+from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.subgraph import (
     Array,
     Pattern,
     Subgraph,
@@ -33,9 +36,6 @@ from sktifa.sampling.induced import (
     step_probabilities,
     step_thresholds,
 )
-from sktifa.sampling.prefetch import prefetch
-from sktifa.statistics import DeviceGraph
-from sktifa.tig import annotated_information, label_distribution
 
 __all__ = ["SAINTTIFASampler", "SubgraphLoader"]
 
@@ -74,7 +74,7 @@ class SAINTTIFASampler(GraphSampler):
         Of the label propagation (paper: α).
     label_distribution : {"sum", "softmax"}, default="sum"
         How propagated labels become a distribution. "softmax" is as printed; see
-        :func:`sktifa.tig.label_distribution`.
+        :func:`sktifa.information.tig.label_distribution`.
     normalize : bool, default=False
         Whether to estimate GraphSAINT's normalisation in `fit`: weights that make
         loss and aggregation on subgraphs right on average.
@@ -226,8 +226,8 @@ class SAINTTIFASampler(GraphSampler):
             be left out where ``sharpness=0`` or `information` is given.
         information : ndarray of shape (n_nodes, n_classes), default=None
             Z* of the whole graph, where it is known already, from
-            :func:`sktifa.tig.annotated_information`; or a tensor, from
-            :func:`sktifa.statistics.annotated_information`.
+            :func:`sktifa.information.tig.annotated_information`; or a tensor, from
+            :func:`sktifa.information.statistics.annotated_information`.
         on_device : DeviceGraph, default=None
             The graph's arrays on `device`, where they lie there already.
 
@@ -336,7 +336,7 @@ class SAINTTIFASampler(GraphSampler):
 
         Returns
         -------
-        sktifa.sampling.induced.Subgraph
+        sktifa.sampling.subgraph.Subgraph
         """
         check_is_fitted(self)
         root_seed, walk_seed = self._seeds(_SAMPLE, self._n_samples)
@@ -539,7 +539,7 @@ class SubgraphLoader:
     sampler : SAINTTIFASampler
         Fitted.
     convert : callable
-        What makes a user's object of a :class:`~sktifa.sampling.induced.Subgraph`.
+        What makes a user's object of a :class:`~sktifa.sampling.subgraph.Subgraph`.
     """
 
     sampler: SAINTTIFASampler

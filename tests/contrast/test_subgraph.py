@@ -16,7 +16,7 @@ from sktifa.contrast.subgraph import (
     perturb,
 )
 from sktifa.datasets import make_block_graph
-from sktifa.tig import annotated_information, label_distribution
+from sktifa.information.tig import annotated_information, label_distribution
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,10 @@ from sklearn.exceptions import NotFittedError
 
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph
+from sktifa.information.tig import annotated_information, label_distribution
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.sampling.induced import (
+from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.subgraph import (
     CPUWalker,
     TorchWalker,
     _kl_on_arcs_torch,
@@ -28,8 +30,6 @@ from sktifa.sampling.induced import (
     step_probabilities,
     step_thresholds,
 )
-from sktifa.sampling.prefetch import prefetch
-from sktifa.tig import annotated_information, label_distribution
 
 CPU = torch.device("cpu")
 SIGNIFICANCE = 1e-4

@@ -1,0 +1,1 @@
+"""How much annotated information reaches each node: propagation, gain, weights."""

@@ -1,0 +1,240 @@
+"""Label propagation, solved exactly (Eq. 1).
+
+``Z = a (I - (1 - a) A')^-1 Z0`` is similar to a system with the symmetric matrix
+``M = I - (1 - a) S``, ``S = D^-1/2 A D^-1/2``, whose spectrum lies in [a, 2 - a].
+Chebyshev semi-iteration on it needs no inner products, so nothing is waited for on a
+GPU, and residual and error after t sweeps are at most ``1 / T_t(1 / (1 - a))`` of what
+they were (T_t: the Chebyshev polynomial): the number of sweeps is known beforehand,
+about ``sqrt(2 / a)`` times a constant where plain iteration needs ``1 / a`` times one.
+On real graphs the residual reaches its bound within a sweep or two of that number, so
+looking at it on the way would save nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from sktifa.exceptions import GraphError, ParameterError
+
+__all__ = ["Normalization", "label_propagation", "propagate_on_device"]
+
+Normalization = Literal["column", "symmetric", "row"]
+
+# Rounding errors grow with the condition of the system, about 2 / alpha: float32 is
+# good for a relative error of this much divided by alpha.
+_FLOAT32_ERROR = 1e-6
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def label_propagation(
+    adjacency: sparse.csr_array,
+    sources: ArrayLike,
+    *,
+    restart_probability: float = 0.15,
+    normalization: Normalization = "column",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    device: str | torch.device = "cpu",
+) -> NDArray[np.float64]:
+    """Solve ``Z = a (I - (1 - a) A')^-1 Z0`` (Eq. 1).
+
+    Parameters
+    ----------
+    adjacency : csr_array of shape (n, n)
+        Symmetric, weights not negative. A node without edges keeps ``a Z0``.
+    sources : array-like of shape (n, k)
+        What each node gives out (paper: Z0), one column a class.
+    restart_probability : float, default=0.15
+        In (0, 1]; 1 spreads nothing (paper: alpha).
+    normalization : {"column", "symmetric", "row"}, default="column"
+        ``A' = A D^-1`` (the paper's), ``D^-1/2 A D^-1/2`` or ``D^-1 A``.
+    tol : float, default=1e-6
+        Largest error of a column relative to the column's solution, in the norm of
+        the symmetric system. Computed in float32 where that is good enough, which is
+        for ``tol * restart_probability >= 1e-6``, else in float64.
+    max_iter : int, default=1000
+        Most sweeps. With ``tol=1e-6``, 0.15 needs 25 and 0.01 needs 103.
+    device : str or torch.device, default="cpu"
+        Where to compute. Devices without CSR products (mps) hand over to the CPU.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Not negative where `sources` are not; exactly 0 where none of them reaches.
+
+    Raises
+    ------
+    GraphError
+        If `sources` has another number of rows than the graph has nodes.
+    ParameterError
+        If a parameter is outside its range.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If `max_iter` ends the iteration first.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from sktifa.information.propagation import label_propagation
+    >>> pair = csr_array([[0.0, 1.0], [1.0, 0.0]])
+    >>> label_propagation(pair, [[1.0], [0.0]], restart_probability=0.5).round(4)
+    array([[0.6667],
+           [0.3333]])
+    """
+    sources = np.asarray(sources)
+    if sources.ndim != 2 or sources.shape[0] != adjacency.shape[0]:
+        raise GraphError(
+            f"sources must have shape ({adjacency.shape[0]}, n_classes), one row a "
+            f"node, got {sources.shape}."
+        )
+    where = torch.device(device)
+    if where.type not in ("cpu", "cuda"):
+        where = torch.device("cpu")
+    dtype = np.float32 if tol * restart_probability >= _FLOAT32_ERROR else np.float64
+    # MKL and cuSPARSE work in int32.
+    fits = max(adjacency.nnz, adjacency.shape[0]) <= np.iinfo(np.int32).max
+    index = np.int32 if fits else np.int64
+    matrix = torch.sparse_csr_tensor(
+        _copied(adjacency.indptr, where, index),
+        _copied(adjacency.indices, where, index),
+        _copied(adjacency.data, where, dtype),
+        adjacency.shape,
+        check_invariants=False,
+    )
+    spread = propagate_on_device(
+        matrix,
+        _copied(sources, where, dtype),
+        restart_probability=restart_probability,
+        normalization=normalization,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    return spread.to("cpu", torch.float64).numpy()
+
+
+@torch.no_grad()
+def propagate_on_device(
+    adjacency: Tensor,
+    sources: Tensor,
+    *,
+    restart_probability: float = 0.15,
+    normalization: Normalization = "column",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Tensor:
+    """Solve Eq. 1 for tensors that lie on one device already.
+
+    Parameters
+    ----------
+    adjacency : sparse CSR tensor of shape (n, n)
+        Symmetric, weights not negative, in the dtype of `sources`.
+    sources : Tensor of shape (n, k)
+        What each node gives out (paper: Z0). Its dtype is computed in.
+    restart_probability, normalization, tol, max_iter
+        As for :func:`label_propagation`.
+
+    Returns
+    -------
+    Tensor of shape (n, k)
+        On the same device, in the dtype of `sources`.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is outside its range.
+    """
+    _check(restart_probability, normalization, tol, max_iter)
+    n = adjacency.shape[0]
+    crow, col = adjacency.crow_indices(), adjacency.col_indices()
+    values = adjacency.values()
+    degree = (adjacency @ values.new_ones(n, 1))[:, 0]
+    # A node without edges has no arc to scale, so its factor may be anything but 0.
+    root = torch.where(degree > 0, degree, 1).sqrt_()
+    counts = (crow[1:] - crow[:-1]).long()
+    values = values / root.repeat_interleave(counts, output_size=len(values))
+    values /= root.index_select(0, col)
+    symmetric = torch.sparse_csr_tensor(
+        crow, col, values, adjacency.shape, check_invariants=False
+    )
+    if normalization == "column":
+        scale = root.reciprocal()[:, None]
+    elif normalization == "row":
+        scale = root[:, None]
+    else:
+        scale = torch.ones_like(root)[:, None]
+    right = (sources * scale).mul_(restart_probability)
+    solution = _chebyshev(symmetric, right, 1 - restart_probability, tol, max_iter)
+    solution /= scale
+    # The solution is not negative; what the last sweep left below 0 is error.
+    return solution.clamp_(min=0) if bool((sources >= 0).all()) else solution
+
+
+def _chebyshev(
+    matrix: Tensor, right: Tensor, damping: float, tol: float, max_iter: int
+) -> Tensor:
+    """Solve ``(I - damping * matrix) x = right``, the spectrum of `matrix` in [-1, 1].
+
+    ``x_{t+1} = w (damping * matrix x_t + right - x_{t-1}) + x_{t-1}`` with
+    ``w_{t+1} = 1 / (1 - damping^2 w_t / 4)``, two buffers and one product a sweep.
+    """
+    needed = _n_sweeps(damping, tol)
+    if needed > max_iter:
+        reached = 1 / math.cosh(max_iter * math.acosh(1 / damping))
+        warnings.warn(
+            f"label propagation was cut after max_iter={max_iter} sweeps: the relative "
+            f"error may be {reached:.1e} where tol={tol:.1e} needs {needed} sweeps. "
+            "Raise restart_probability, or the max_iter or tol of label_propagation.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    previous, current = torch.zeros_like(right), right.clone()
+    omega = 2.0
+    # x_1 = right: the first sweep starts from 0 and costs no product.
+    for _ in range(1, min(needed, max_iter)):
+        omega = 1 / (1 - damping**2 * omega / 4)
+        previous.lerp_(right, omega).addmm_(matrix, current, alpha=omega * damping)
+        previous, current = current, previous
+    return current
+
+
+def _n_sweeps(damping: float, tol: float) -> int:
+    """Count the sweeps t for which ``T_t(1 / damping) >= 1 / tol``."""
+    if damping == 0 or tol >= 1:
+        return 1
+    return max(1, math.ceil(math.acosh(1 / tol) / math.acosh(1 / damping)))
+
+
+def _check(
+    restart_probability: float, normalization: str, tol: float, max_iter: int
+) -> None:
+    if not 0 < restart_probability <= 1:
+        raise ParameterError(
+            f"restart_probability must be in (0, 1], got {restart_probability}: near "
+            "0 labels travel far, 1 keeps them where they are."
+        )
+    if normalization not in get_args(Normalization):
+        raise ParameterError(
+            f"normalization must be one of {get_args(Normalization)}, got "
+            f"{normalization!r}."
+        )
+    if not tol > 0:
+        raise ParameterError(f"tol must be positive, got {tol}.")
+    if max_iter < 1:
+        raise ParameterError(f"max_iter must be at least 1, got {max_iter}.")
+
+
+def _copied(array: NDArray, device: torch.device, dtype: DTypeLike) -> Tensor:
+    # Copied: a graph's arrays are read-only, which torch can't express.
+    return torch.from_numpy(np.array(array, dtype=dtype)).to(device)

@@ -1,0 +1,712 @@
+"""Hyper-parameter search that trains many candidates at once.
+
+scikit-learn's searches fit one candidate after another. These have the same
+constructor, results and methods, but evaluate candidates and folds that share an
+architecture as one stack (:mod:`sktifa.training.stacked`), work on the graph once for
+all of them, and can be interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import numbers
+import os
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from traceback import format_exception
+from typing import Any, ClassVar
+
+import joblib
+import numpy as np
+from joblib.parallel import get_active_backend
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context, clone, is_classifier
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.model_selection._validation import (
+    _fit_and_score,
+    _insert_error_scores,
+    _score,
+    _warn_or_raise_about_fit_failures,
+)
+from sklearn.utils import indexable
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params
+
+from sktifa.cache import LocalMemory
+from sktifa.device import on_device, resolve_device
+from sktifa.exceptions import ParameterError
+from sktifa.graph import Graph
+from sktifa.training.stacked import (
+    SHARED,
+    StackedModel,
+    models_at_once,
+    prepare,
+    train_stacked,
+    why_alone,
+)
+
+__all__ = ["BatchedGridSearchCV", "BatchedRandomizedSearchCV"]
+
+
+@dataclass
+class _Task:
+    """One candidate on one split."""
+
+    number: int
+    candidate: int
+    split: int
+    parameters: dict[str, Any]
+    train: Any
+    test: Any
+    estimator: Any = None
+    context: Any = None
+    key: str = ""
+
+
+class _Batched(BaseSearchCV):
+    """What a batched search does differently: the evaluation of candidates."""
+
+    checkpoint: str | os.PathLike[str] | None
+    batch_size: int | None
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Graph | ArrayLike, y: ArrayLike | None = None, **params: Any
+    ) -> _Batched:
+        """Evaluate all candidates, and refit the best one.
+
+        Parameters
+        ----------
+        X : Graph or array-like of shape (n, n_features)
+            The graph, or a selection of its nodes. Candidates are stacked for a
+            :class:`~sktifa.Graph` alone.
+        y : array-like of shape (n,)
+            Labels.
+        **params : dict
+            Passed on to `fit` of the estimator, the splitter (`groups`) and the
+            scorer, as by scikit-learn's searches.
+
+        Returns
+        -------
+        self
+        """
+        scorers, refit_metric = self._get_scorers()
+        X, y = indexable(X, y)
+        params = _check_method_params(X, params=params)
+        routed = self._get_routed_params_for_fit(params)
+        data = {"estimator": self, "X": X, "y": y}
+        root = self._init_callback_context(max_subtasks=1 + (self.refit is not False))
+        root.call_on_fit_task_begin(**data)
+        self._checked_cv_orig = check_cv(
+            self.cv, y, classifier=is_classifier(self.estimator)
+        )
+        splits = list(self._checked_cv_orig.split(X, y, **routed.splitter.split))
+        self.n_splits_ = len(splits)
+        base = clone(self.estimator)
+        evaluation = _Evaluation(self, base, X, y, scorers, routed)
+        candidates: list[dict[str, Any]] = []
+        outcomes: list[dict[str, Any]] = []
+        more: dict[str, list[Any]] = defaultdict(list)
+        results: dict[str, Any] = {}
+
+        def evaluate_candidates(
+            candidate_params: Any,
+            cv: Any = None,
+            more_results: dict[str, Any] | None = None,
+            callback_ctx: Any = None,
+        ) -> dict[str, Any]:
+            given = list(candidate_params)
+            parts = splits if cv is None else list(cv.split(X, y))
+            done = evaluation.run(given, parts, callback_ctx)
+            if not done:
+                raise ValueError(
+                    "There is nothing to fit: the grid or the splitter is empty."
+                )
+            _warn_or_raise_about_fit_failures(done, self.error_score)
+            if callable(self.scoring):
+                _insert_error_scores(done, self.error_score)
+            candidates.extend(given)
+            outcomes.extend(done)
+            for name, values in (more_results or {}).items():
+                more[name].extend(values)
+            results.update(
+                self._format_results(candidates, self.n_splits_, outcomes, more)
+            )
+            return results
+
+        self._run_search(evaluate_candidates, callback_ctx=root)
+        first = outcomes[0]["test_scores"]
+        self.multimetric_ = isinstance(first, dict)
+        if callable(self.scoring) and self.multimetric_:
+            self._check_refit_for_multimetric(first)
+            refit_metric = self.refit
+        self._choose(results, refit_metric)
+        if self.refit:
+            self._refit(base, X, y, routed.estimator.fit, root)
+        self.scorer_ = getattr(scorers, "_scorers", scorers)
+        self.cv_results_ = results
+        root.call_on_fit_task_end(**data)
+        return self
+
+    def _choose(self, results: dict[str, Any], refit_metric: str) -> None:
+        if not self.refit and self.multimetric_:
+            return
+        self.best_index_ = self._select_best_index(self.refit, refit_metric, results)
+        if not callable(self.refit):
+            self.best_score_ = results[f"mean_test_{refit_metric}"][self.best_index_]
+        self.best_params_ = results["params"][self.best_index_]
+
+    def _refit(
+        self, base: Any, X: Any, y: Any, fit_params: dict[str, Any], root: Any
+    ) -> None:
+        self.best_estimator_ = clone(base).set_params(
+            **clone(self.best_params_, safe=False)
+        )
+        context = root.subcontext(task_name="refit-with-best-params")
+        begin = time.perf_counter()
+        with context.propagate_callback_context(self.best_estimator_):
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            self.best_estimator_.fit(X, y, **fit_params)
+        self.refit_time_ = time.perf_counter() - begin
+        if hasattr(self.best_estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+
+
+class _Evaluation:
+    """Evaluates tasks: stacked where that can be, and only what is not yet done."""
+
+    def __init__(
+        self, search: _Batched, base: Any, X: Any, y: Any, scorer: Any, routed: Any
+    ) -> None:
+        self.search, self.base, self.X, self.y = search, base, X, y
+        self.fit_params = routed.estimator.fit
+        self.options = {
+            "scorer": scorer,
+            "fit_params": routed.estimator.fit,
+            "score_params": routed.scorer.score,
+            "return_train_score": search.return_train_score,
+            "error_score": search.error_score,
+        }
+        self.checkpoint = None
+        if search.checkpoint:
+            _warn_of_new_draws(search)
+            self.checkpoint = _Checkpoint(search.checkpoint)
+
+    def run(
+        self, candidates: Sequence[dict[str, Any]], splits: Sequence[Any], context: Any
+    ) -> list[dict[str, Any]]:
+        """Return the outcome of each candidate on each split, in this order."""
+        tasks = list(self._tasks(candidates, splits, context))
+        if self.search.verbose > 0:
+            print(
+                f"Fitting {len(splits)} folds for each of {len(candidates)} "
+                f"candidates, {len(tasks)} fits in all."
+            )
+        outcomes: list[dict[str, Any]] = [{}] * len(tasks)
+        open_tasks = []
+        for task in tasks:
+            known = self.checkpoint.get(task.key) if self.checkpoint else None
+            if known is None:
+                open_tasks.append(task)
+                continue
+            outcomes[task.number] = known
+            self._call(task, "begin")
+            self._call(task, "end")
+        stacks, alone = self._plan(open_tasks)
+        for task, outcome in self._evaluated(stacks, alone):
+            outcomes[task.number] = outcome
+            if self.checkpoint and self._is_whole(outcome):
+                self.checkpoint.append(task.key, task.parameters, outcome)
+            if self.search.verbose > 1:
+                print(f"[{task.split}] {task.parameters}: {outcome['test_scores']}")
+        return outcomes
+
+    def _is_whole(self, outcome: dict[str, Any]) -> bool:
+        """Tell whether fit and scoring went well: what failed is tried again."""
+        if outcome["fit_error"] is not None:
+            return False
+        scores = outcome["test_scores"]
+        told = list(scores.values()) if isinstance(scores, dict) else [scores]
+        failed = self.search.error_score
+        return not any(np.isnan(score) or score == failed for score in told)
+
+    def _tasks(
+        self, candidates: Sequence[dict[str, Any]], splits: Sequence[Any], context: Any
+    ) -> Iterator[_Task]:
+        of_data = ""
+        if self.checkpoint:
+            X = self.X
+            graph = (X.fingerprint, X.nodes) if isinstance(X, Graph) else X
+            scoring = _named(self.search.scoring)
+            of_data = joblib.hash((graph, self.y, self.fit_params, scoring))
+        pairs = product(enumerate(candidates), enumerate(splits))
+        for number, ((c, parameters), (s, (train, test))) in enumerate(pairs):
+            estimator = clone(self.base).set_params(**clone(parameters, safe=False))
+            task = _Task(number, c, s, parameters, train, test, estimator)
+            if context is not None:
+                task.context = context.subcontext(
+                    task_name="candidate-split-evaluation", task_id=number
+                )
+            if self.checkpoint:
+                told = {
+                    name: value
+                    for name, value in estimator.get_params().items()
+                    if name not in ("device", "memory", "verbose")
+                }
+                told["return_train_score"] = self.search.return_train_score
+                name = type(estimator).__name__
+                task.key = joblib.hash((of_data, name, repr(told), train, test))
+            yield task
+
+    def _plan(self, tasks: Sequence[_Task]) -> tuple[list[list[_Task]], list[_Task]]:
+        """Tell stacks from the tasks that must be fitted one by one."""
+        reasons: dict[str, int] = defaultdict(int)
+        by_shape: dict[str, list[_Task]] = defaultdict(list)
+        alone = []
+        for task in tasks:
+            reason = why_alone(task.estimator, self.X, self.fit_params)
+            if reason is None:
+                by_shape[_shape(task.estimator)].append(task)
+            else:
+                reasons[reason] += 1
+                alone.append(task)
+        for reason, count in reasons.items():
+            warnings.warn(
+                f"{count} of {len(tasks)} fits are done one by one, because {reason}: "
+                "this can't be trained in a stack.",
+                stacklevel=5,
+            )
+        stacks = []
+        for similar in by_shape.values():
+            first = similar[0].estimator
+            size = self.search.batch_size or models_at_once(
+                first, self.X, resolve_device(first.device)
+            )
+            n_stacks = -(-len(similar) // size)
+            bounds = np.linspace(0, len(similar), n_stacks + 1).astype(int)
+            stacks += [similar[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return stacks, alone
+
+    def _evaluated(
+        self, stacks: Sequence[Sequence[_Task]], alone: Sequence[_Task]
+    ) -> Iterator[tuple[_Task, dict[str, Any]]]:
+        """Yield the outcomes as they come."""
+        search = self.search
+        memory = None
+        if any(getattr(t.estimator, "memory", "") is None for s in stacks for t in s):
+            memory = LocalMemory()
+        jobs: list[tuple[Sequence[_Task], Any]] = []
+        for stack in stacks:
+            bare = [(t.estimator, t.train, t.test) for t in stack]
+            job = delayed(_evaluate_stack)(bare, self.X, self.y, memory, self.options)
+            jobs.append((stack, job))
+        for task in alone:
+            job = delayed(_fit_and_score)(
+                clone(self.base),
+                self.X,
+                self.y,
+                train=task.train,
+                test=task.test,
+                parameters=task.parameters,
+                verbose=search.verbose,
+                return_n_test_samples=True,
+                return_times=True,
+                caller=search,
+                callback_ctx=task.context,
+                **self.options,
+            )
+            jobs.append(([task], job))
+        # Ray's backend returns everything at the end.
+        can_stream = get_active_backend()[0].supports_return_generator
+        parallel = Parallel(
+            n_jobs=search.n_jobs,
+            pre_dispatch=search.pre_dispatch,
+            return_as="generator" if can_stream else "list",
+        )
+        n_stacks = len(stacks)
+
+        def dispatched() -> Iterator[Any]:
+            for i, (stack, job) in enumerate(jobs):
+                # A task that is fitted alone calls its callbacks itself.
+                for task in stack if i < n_stacks else ():
+                    self._call(task, "begin")
+                yield job
+
+        try:
+            for i, result in enumerate(parallel(dispatched())):
+                stack = jobs[i][0]
+                if i >= n_stacks:
+                    yield stack[0], result
+                    continue
+                for task, outcome in zip(stack, result, strict=True):
+                    self._call(task, "end")
+                    yield task, outcome
+        finally:
+            if memory is not None:
+                memory.clear()
+
+    def _call(self, task: _Task, moment: str) -> None:
+        if task.context is not None:
+            hook = getattr(task.context, f"call_on_fit_task_{moment}")
+            hook(estimator=self.search)
+
+
+def _shape(estimator: Any) -> str:
+    """Tell architectures apart, as far as parameters do."""
+    names = (*SHARED, "divergence", "target", "device")
+    return repr([getattr(estimator, name, None) for name in names])
+
+
+def _named(scoring: Any) -> Any:
+    """Tell scorers apart by what they are, not by where in memory."""
+    try:
+        return joblib.hash(scoring)
+    except Exception:  # what can't be pickled, such as a lambda
+        return repr(scoring)
+
+
+def _warn_of_new_draws(search: _Batched) -> None:
+    """Say where another run would draw other candidates or folds."""
+    unseeded = []
+    if getattr(search, "random_state", 0) is None:
+        unseeded.append("the search")
+    if getattr(search.cv, "shuffle", True) and (
+        getattr(search.cv, "random_state", 0) is None
+    ):
+        unseeded.append("cv")
+    if unseeded:
+        warnings.warn(
+            f"checkpoint: {' and '.join(unseeded)} has no random_state, so that "
+            "another run draws anew and finds none of these results. Give an int.",
+            stacklevel=5,
+        )
+
+
+def _evaluate_stack(
+    tasks: Sequence[tuple[Any, Any, Any]],
+    X: Graph,
+    y: Any,
+    memory: LocalMemory | None,
+    options: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Train the models of a stack and score each."""
+    begin = time.perf_counter()
+    error_score, fit_params = options["error_score"], options["fit_params"] or {}
+    device = resolve_device(tasks[0][0].device)
+    # What is fitted here goes when the stack is scored.
+    tasks = [(copy(estimator), train, test) for estimator, train, test in tasks]
+
+    def prepared(task: tuple[Any, Any, Any]) -> StackedModel | Exception:
+        estimator, train, _ = task
+        if getattr(estimator, "memory", "") is None:
+            estimator.memory = memory
+        try:
+            X_train, y_train = _safe_split(estimator, X, y, train)
+            given = _check_method_params(X, params=fit_params, indices=train)
+            return prepare(estimator, X_train, y_train, device, given, networks)
+        except Exception as error:
+            return error
+
+    networks: dict[tuple[Any, ...], Any] = {}
+    # On a GPU what is left to the CPU is Python's, for which threads only queue up.
+    n_threads = min(len(tasks), 2 if device.type == "cuda" else joblib.cpu_count())
+    with ThreadPoolExecutor(n_threads) as pool:
+        models = list(pool.map(prepared, tasks))
+    groups: dict[tuple[Any, ...], list[StackedModel]] = defaultdict(list)
+    for model in models:
+        if isinstance(model, StackedModel):
+            groups[model.key].append(model)
+    for group in groups.values():
+        with on_device(device):
+            train_stacked(group, device)
+    fit_time = (time.perf_counter() - begin) / len(tasks)
+    return [
+        _scored(task, model, X, y, fit_time, options, error_score)
+        for task, model in zip(tasks, models, strict=True)
+    ]
+
+
+def _scored(
+    task: tuple[Any, Any, Any],
+    model: StackedModel | Exception,
+    X: Graph,
+    y: Any,
+    fit_time: float,
+    options: dict[str, Any],
+    error_score: Any,
+) -> dict[str, Any]:
+    estimator, train, test = task
+    scorer = options["scorer"]
+    outcome: dict[str, Any] = {
+        "fit_time": fit_time,
+        "score_time": 0.0,
+        "fit_error": None,
+        "n_test_samples": len(test),
+    }
+    parts = {"test_scores": test}
+    if options["return_train_score"]:
+        parts["train_scores"] = train
+    error = model if isinstance(model, Exception) else model.error
+    if isinstance(model, Exception) or error is not None:
+        if error_score == "raise":
+            raise error  # type: ignore[misc]
+        outcome["fit_error"] = "".join(format_exception(error))
+        failed = error_score
+        if hasattr(scorer, "_scorers"):
+            failed = dict.fromkeys(scorer._scorers, error_score)
+        return {**outcome, **dict.fromkeys(parts, failed)}
+    # The logits of all nodes are known: scoring runs nothing forward.
+    logits: Any = model.logits
+    estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
+
+    # By its name, which scorers look at.
+    def predict(X: Graph) -> Any:
+        return estimator.classes_[logits[X.nodes].argmax(axis=1)]
+
+    estimator.predict = predict
+    begin = time.perf_counter()
+    for name, part in parts.items():
+        X_part, y_part = _safe_split(estimator, X, y, part, train)
+        params = _check_method_params(X, options["score_params"] or {}, indices=part)
+        outcome[name] = _score(estimator, X_part, y_part, scorer, params, error_score)
+    outcome["score_time"] = time.perf_counter() - begin
+    return outcome
+
+
+class _Checkpoint:
+    """Outcomes on disk, a JSON object a line, added as they come."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise ParameterError(f"checkpoint={str(path)!r} is a folder: name a file.")
+        self._known: dict[str, dict[str, Any]] = {}
+        text = self.path.read_text() if self.path.exists() else ""
+        for line in text.splitlines():
+            # A search that was killed may leave half a line.
+            try:
+                record = json.loads(line)
+                self._known[record["key"]] = record["outcome"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        if text and not text.endswith("\n"):
+            with self.path.open("a") as file:
+                file.write("\n")
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Return what is known of a task."""
+        return self._known.get(key)
+
+    def append(
+        self, key: str, parameters: dict[str, Any], outcome: dict[str, Any]
+    ) -> None:
+        """Write an outcome to the end of the file."""
+        record = {"key": key, "parameters": parameters, "outcome": outcome}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(record, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else repr(value)
+
+
+_CONSTRAINTS: dict[str, list[Any]] = {
+    "checkpoint": [str, os.PathLike, None],
+    "batch_size": [Interval(numbers.Integral, 1, None, closed="left"), None],
+}
+
+
+class BatchedGridSearchCV(_Batched, GridSearchCV):
+    """Exhaustive search that trains candidates and folds at once.
+
+    Parameters
+    ----------
+    estimator : GNNClassifier or TIFAGCLClassifier
+        Any other estimator is fitted one by one, with a warning, and so are
+        candidates with a parameter that can't be stacked: encoders other than "gcn",
+        "sage" and "mlp", normalisation layers, samplers, warm starts.
+    param_grid : dict or list of dict
+        Values to try.
+    scoring, refit, cv, verbose, pre_dispatch, error_score, return_train_score
+        As for scikit-learn's class. A failed candidate scores `error_score`, and a
+        `FitFailedWarning` says why.
+    n_jobs : int, default=None
+        Processes, or workers of the joblib backend, that the stacks are dealt to. One
+        GPU, and the cores of one machine, are best used by one.
+    checkpoint : path, default=None
+        A file to which the results are written as they come, a line of JSON each. A
+        search that finds its results there doesn't do the work again: one that was
+        interrupted goes on. Failed fits are tried again.
+    batch_size : int, default=None
+        Most models in a stack. None takes as many as fit in the memory that is free,
+        and on the CPU the few that keep its threads busy.
+
+    Attributes
+    ----------
+    cv_results_, best_estimator_, best_params_, best_score_, best_index_, scorer_, \
+n_splits_, refit_time_, multimetric_, classes_, n_features_in_
+        As for scikit-learn's class.
+
+    See Also
+    --------
+    sklearn.model_selection.GridSearchCV : One candidate after another.
+    sktifa.paper_grid : The grids of the TIFA-GCL paper.
+
+    Notes
+    -----
+    Without dropout and feature masks, results are those of scikit-learn's class up to
+    the order of floating-point sums; with them, they are equal in distribution.
+    On the CPU a model's draws are its own: `batch_size`, `n_jobs` and the number of
+    cores change its results by rounding alone.
+    ``fit_time`` is a stack's time, divided by its models. Callbacks see candidates
+    and folds, not the epochs of a stacked model. Where the estimator has no `memory`,
+    shared work is kept in memory for the length of the search.
+
+    Examples
+    --------
+    >>> from sktifa import GNNClassifier, LabeledNodeKFold, load_digits_graph
+    >>> from sktifa.model_selection import BatchedGridSearchCV
+    >>> digits = load_digits_graph()
+    >>> graph, y = digits.graph[::9], digits.target[::9]
+    >>> model = GNNClassifier(max_iter=30, device="cpu", random_state=0)
+    >>> search = BatchedGridSearchCV(
+    ...     model, {"learning_rate": [1e-4, 0.01]}, cv=LabeledNodeKFold(2)
+    ... ).fit(graph, y)
+    >>> search.best_params_
+    {'learning_rate': 0.01}
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GridSearchCV._parameter_constraints,
+        **_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: dict[str, Any] | list[dict[str, Any]],
+        *,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: int | str = "2*n_jobs",
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_grid,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.checkpoint = checkpoint
+        self.batch_size = batch_size
+
+
+class BatchedRandomizedSearchCV(_Batched, RandomizedSearchCV):
+    """Randomized search that trains candidates and folds at once.
+
+    Parameters
+    ----------
+    estimator : GNNClassifier or TIFAGCLClassifier
+        As for :class:`BatchedGridSearchCV`.
+    param_distributions : dict or list of dict
+        Distributions or lists of values to draw from.
+    n_iter : int, default=10
+        Number of candidates.
+    random_state : int, RandomState or None, default=None
+        Draws the candidates.
+    scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, \
+return_train_score, checkpoint, batch_size
+        As for :class:`BatchedGridSearchCV`.
+
+    Attributes
+    ----------
+    cv_results_, best_estimator_, best_params_, best_score_, best_index_, scorer_, \
+n_splits_, refit_time_, multimetric_, classes_, n_features_in_
+        As for scikit-learn's class.
+
+    See Also
+    --------
+    BatchedGridSearchCV : All combinations of some values.
+    sklearn.model_selection.RandomizedSearchCV : One candidate after another.
+
+    Examples
+    --------
+    >>> from scipy.stats import loguniform
+    >>> from sktifa import GNNClassifier, LabeledNodeKFold, load_digits_graph
+    >>> from sktifa.model_selection import BatchedRandomizedSearchCV
+    >>> digits = load_digits_graph()
+    >>> graph, y = digits.graph[::9], digits.target[::9]
+    >>> search = BatchedRandomizedSearchCV(
+    ...     GNNClassifier(max_iter=30, device="cpu", random_state=0),
+    ...     {"learning_rate": loguniform(1e-3, 1e-1)},
+    ...     n_iter=3,
+    ...     cv=LabeledNodeKFold(2),
+    ...     random_state=0,
+    ... ).fit(graph, y)
+    >>> len(search.cv_results_["params"])
+    3
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **RandomizedSearchCV._parameter_constraints,
+        **_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: dict[str, Any] | list[dict[str, Any]],
+        *,
+        n_iter: int = 10,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: int | str = "2*n_jobs",
+        random_state: Any = None,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_distributions,
+            n_iter=n_iter,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            random_state=random_state,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.checkpoint = checkpoint
+        self.batch_size = batch_size

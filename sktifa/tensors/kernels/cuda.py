@@ -1,0 +1,378 @@
+"""The kernels in Triton. What they take and return is told in `cpu`."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sktifa.tensors.kernels import Drawn
+
+__all__ = [
+    "activate",
+    "activate_backward",
+    "adam",
+    "copy_where",
+    "csr_product",
+    "drop",
+]
+
+# How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
+# so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
+# wide (measured on an H100: a third faster than 1024 for both).
+_MOST_NEIGHBORS = 16
+_CHUNK, _WARPS = 1024, 4
+
+
+def csr_product(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    n_rows: int,
+    *,
+    drawn: Drawn | None = None,
+    order: Tensor | None = None,
+) -> Tensor:
+    """Multiply a CSR matrix, or several of one pattern, by a dense one."""
+    rows = crow.shape[0] - 1
+    n_blocks = n_rows // max(rows, 1)
+    dense = dense.contiguous()
+    width = dense.shape[1]
+    out = torch.empty(n_rows, width, dtype=dense.dtype, device=dense.device)
+    if not out.numel():
+        return out
+    wide = triton.next_power_of_2(width)
+    tile = 2048 if wide >= 32 else 512
+    degree = col.shape[0] // max(rows, 1) + 1
+    at_once = min(triton.next_power_of_2(degree), _MOST_NEIGHBORS, max(1, tile // wide))
+    together = max(1, tile // (wide * at_once))
+    keeps = 0
+    if drawn is not None:
+        keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
+    with torch.cuda.device_of(dense):
+        _product[(triton.cdiv(rows, together), n_blocks)](
+            crow,
+            col,
+            values,
+            dense,
+            out,
+            order,
+            drawn and drawn.seed,
+            drawn and drawn.keep,
+            drawn and drawn.scale,
+            rows,
+            dense.shape[0] // n_blocks,
+            width,
+            KEEPS=keeps,
+            ORDERED=order is not None,
+            ROWS=together,
+            NEIGHBORS=at_once,
+            WIDTH=wide,
+            num_warps=1,
+        )
+    return out
+
+
+@triton.jit
+def _mix(key):
+    # The finaliser of MurmurHash3.
+    key ^= key >> 16
+    key *= 0x85EBCA6B
+    key ^= key >> 13
+    key *= 0xC2B2AE35
+    return key ^ (key >> 16)
+
+
+@triton.jit
+def _uniform(seed, entry):
+    """Return a number in [0, 1) for each entry.
+
+    All threads that share a value draw it for themselves: a hash costs them a tenth
+    of what a generator for cryptography does.
+    """
+    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    key = _mix(_mix(entry.to(tl.uint32) ^ low) + high)
+    return (key >> 8).to(tl.float32) * (1 / (1 << 24))
+
+
+# A graph of one more model would be compiled for anew, were its size divisible by 16.
+@triton.jit(do_not_specialize=["n_rows", "n_columns"])
+def _product(
+    crow,
+    col,
+    values,
+    dense,
+    out,
+    order,
+    seed,
+    keep,
+    scale,
+    n_rows,
+    n_columns,
+    width,
+    KEEPS: tl.constexpr,
+    ORDERED: tl.constexpr,
+    ROWS: tl.constexpr,
+    NEIGHBORS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    block = tl.program_id(1)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row = row < n_rows
+    begin = tl.load(crow + row, mask=is_row, other=0)
+    end = tl.load(crow + row + 1, mask=is_row, other=0)
+    unit = tl.arange(0, WIDTH)
+    is_unit = unit < width
+    total = tl.zeros([ROWS, WIDTH], dtype=dense.dtype.element_ty)
+    first = block.to(tl.int64) * n_columns
+    longest = tl.max(end - begin, axis=0)
+    done = 0
+    while done < longest:
+        place = begin[:, None] + done + tl.arange(0, NEIGHBORS)[None, :]
+        there = place < end[:, None]
+        column = tl.load(col + place, mask=there, other=0)
+        value = tl.load(values + place, mask=there, other=0.0)
+        if KEEPS:
+            entry = place
+            if ORDERED:
+                entry = tl.load(order + place, mask=there, other=0)
+            draw = _uniform(tl.load(seed + block), entry)
+            if KEEPS == 1:
+                chance = tl.load(keep + block)
+            elif KEEPS == 2:
+                chance = tl.load(keep + block * n_rows + row, mask=is_row, other=0.0)
+                chance = chance[:, None]
+            else:
+                chance = tl.load(
+                    keep + block * n_columns + column, mask=there, other=0.0
+                )
+            value = tl.where(draw < chance, value * tl.load(scale + block), 0.0)
+        source = (first + column) * width
+        part = tl.load(
+            dense + source[:, :, None] + unit[None, None, :],
+            mask=there[:, :, None] & is_unit[None, None, :],
+            other=0.0,
+        )
+        total += tl.sum(value[:, :, None] * part, axis=1)
+        done += NEIGHBORS
+    target = (block.to(tl.int64) * n_rows + row) * width
+    tl.store(
+        out + target[:, None] + unit[None, :],
+        total,
+        mask=is_row[:, None] & is_unit[None, :],
+    )
+
+
+def drop(values: Tensor, drawn: Drawn) -> Tensor:
+    """Draw dropout of one dense matrix for each block."""
+    n_blocks, (n_nodes, width) = len(drawn.scale), values.shape
+    out = torch.empty(n_blocks, n_nodes, width, device=values.device)
+    with torch.cuda.device_of(values):
+        _drop[(triton.cdiv(n_nodes * width, _CHUNK), n_blocks)](
+            values,
+            out,
+            drawn.seed,
+            drawn.keep,
+            drawn.scale,
+            n_nodes,
+            width,
+            OF_NODE=drawn.keep.shape[1] > 1,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit
+def _drop(
+    values,
+    out,
+    seed,
+    keep,
+    scale,
+    n_nodes,
+    width,
+    OF_NODE: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < n_nodes * width
+    draw = _uniform(tl.load(seed + block), place)
+    if OF_NODE:
+        chance = tl.load(keep + block * n_nodes + place // width, mask=there, other=0.0)
+    else:
+        chance = tl.load(keep + block)
+    value = tl.load(values + place, mask=there) * tl.load(scale + block)
+    at = block.to(tl.int64) * n_nodes * width + place
+    tl.store(out + at, tl.where(draw < chance, value, 0.0), mask=there)
+
+
+def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
+    """Add the bias, cut off what is negative and drop entries."""
+    out = torch.empty_like(h)
+    count = h.numel() // len(bias)
+    with torch.cuda.device_of(h):
+        _activate[(triton.cdiv(count, _CHUNK), len(bias))](
+            h,
+            bias.contiguous(),
+            out,
+            drawn and drawn.seed,
+            drawn and drawn.keep,
+            drawn and drawn.scale,
+            count,
+            h.shape[1],
+            DRAWN=drawn is not None,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit
+def _activate(
+    h,
+    bias,
+    out,
+    seed,
+    keep,
+    scale,
+    count,
+    width,
+    DRAWN: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < count
+    at = block.to(tl.int64) * count + place
+    value = tl.load(h + at, mask=there)
+    value += tl.load(bias + block * width + place % width, mask=there)
+    # NaN stays NaN.
+    value = tl.where(value < 0, 0.0, value)
+    if DRAWN:
+        draw = _uniform(tl.load(seed + block), place)
+        value = tl.where(
+            draw < tl.load(keep + block), value * tl.load(scale + block), 0
+        )
+    tl.store(out + at, value, mask=there)
+
+
+def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
+    """Return the gradient of `h`, given that of what `activate` returned."""
+    of_h = torch.empty_like(out)
+    n_blocks = 1 if drawn is None else len(drawn.scale)
+    count = out.numel() // n_blocks
+    with torch.cuda.device_of(out):
+        _activate_backward[(triton.cdiv(count, _CHUNK), n_blocks)](
+            grad.contiguous(),
+            out,
+            of_h,
+            drawn and drawn.scale,
+            count,
+            DRAWN=drawn is not None,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+    return of_h
+
+
+@triton.jit
+def _activate_backward(
+    grad, out, of_h, scale, count, DRAWN: tl.constexpr, CHUNK: tl.constexpr
+):
+    block = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < count
+    at = block.to(tl.int64) * count + place
+    passed = tl.load(grad + at, mask=there)
+    if DRAWN:
+        passed *= tl.load(scale + block)
+    passed = tl.where(tl.load(out + at, mask=there, other=0.0) > 0, passed, 0.0)
+    tl.store(of_h + at, passed, mask=there)
+
+
+def adam(
+    parameter: Tensor,
+    grad: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    size: Tensor,
+    root: Tensor,
+    weight_decay: Tensor,
+) -> None:
+    """Update stacked parameters by Adam, with L2 regularisation, in one pass."""
+    count = parameter[0].numel()
+    with torch.cuda.device_of(parameter):
+        _adam[(triton.cdiv(count, _CHUNK), len(parameter))](
+            parameter,
+            grad.contiguous(),
+            mean,
+            square,
+            size.contiguous(),
+            root,
+            weight_decay.contiguous(),
+            count,
+            1 - betas[0],
+            1 - betas[1],
+            eps,
+            CHUNK=_CHUNK,
+            num_warps=_WARPS,
+        )
+
+
+@triton.jit
+def _adam(
+    parameter,
+    grad,
+    mean,
+    square,
+    size,
+    root,
+    weight_decay,
+    count,
+    first,
+    second,
+    eps,
+    CHUNK: tl.constexpr,
+):
+    model = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    there = place < count
+    at = model.to(tl.int64) * count + place
+    p = tl.load(parameter + at, mask=there)
+    g = tl.load(grad + at, mask=there) + p * tl.load(weight_decay + model)
+    m = tl.load(mean + at, mask=there)
+    s = tl.load(square + at, mask=there)
+    m += first * (g - m)
+    # In this order: the square of a large gradient is no float32.
+    s = s * (1 - second) + second * g * g
+    r = tl.load(root)
+    p += tl.load(size + model) * r * m / (tl.sqrt(s) + eps * r)
+    tl.store(mean + at, m, mask=there)
+    tl.store(square + at, s, mask=there)
+    tl.store(parameter + at, p, mask=there)
+
+
+def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
+    """Copy the chosen models' parameters; the others cost nothing."""
+    count = source[0].numel()
+    with torch.cuda.device_of(source):
+        _copy_where[(triton.cdiv(count, _CHUNK), len(source))](
+            chosen, source, target, count, CHUNK=_CHUNK, num_warps=_WARPS
+        )
+
+
+@triton.jit
+def _copy_where(chosen, source, target, count, CHUNK: tl.constexpr):
+    model = tl.program_id(1)
+    if tl.load(chosen + model):
+        place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+        at = model.to(tl.int64) * count + place
+        value = tl.load(source + at, mask=place < count)
+        tl.store(target + at, value, mask=place < count)

@@ -1,0 +1,1 @@
+"""Encoders, batches, and the loop that trains."""

@@ -1,0 +1,383 @@
+"""Batches that are sampled subgraphs, made in a thread while the last step trains.
+
+Features are read from where they lie: on the device, in host memory, or in a memory map
+of which only the subgraph's rows are touched. Loss weights come from the whole graph;
+the perturbation and the pairs are drawn inside the subgraph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.preprocessing import normalize
+from torch import Tensor, nn
+
+from sktifa.contrast.subgraph import (
+    PairSettings,
+    PerturbationSettings,
+    anchor_pairs,
+    perturb,
+)
+from sktifa.graph import Graph
+from sktifa.information.statistics import DeviceGraph, as_tensor, row_blocks
+from sktifa.sampling.subgraph import Subgraph
+from sktifa.tensors.sparse import DENSE_FILL, Adjacency, Features
+from sktifa.training.engine import Batch, Contrast, View
+from sktifa.training.padded import PaddedBatch
+
+__all__ = [
+    "NodeFeatures",
+    "SampledBatches",
+    "Sampler",
+    "SubgraphContrast",
+    "free_memory",
+    "record_stream",
+]
+
+# Features stay on a GPU up to this share of its free memory.
+_RESIDENT_SHARE = 0.3
+
+
+class NodeFeatures:
+    """The features of all nodes, wherever they lie, and the way to those of some.
+
+    Parameters
+    ----------
+    matrix : ndarray or csr_array, shape (n_nodes, n_features)
+        Float32; may be a memory map.
+    device : torch.device
+        Where rows are wanted.
+    norm : {"l1", "l2", "max"} or None, default=None
+        Scale each node's features to this norm.
+    resident : bool or None, default=None
+        Whether to hold the whole matrix, dense, on the device; None does so on a GPU
+        where it takes less than a third of the free memory.
+    """
+
+    def __init__(
+        self,
+        matrix: NDArray[np.float32] | sparse.csr_array,
+        device: torch.device,
+        norm: Literal["l1", "l2", "max"] | None = None,
+        resident: bool | None = None,
+    ) -> None:
+        self.matrix, self.device, self.norm = matrix, device, norm
+        self.shape: tuple[int, int] = matrix.shape
+        n, width = self.shape
+        if resident is None:
+            room = _RESIDENT_SHARE * free_memory(device)
+            resident = device.type == "cuda" and 4 * n * width < room
+        self.resident = self._loaded() if resident else None
+        # Tell how filled dense features are from some of them.
+        some = matrix[:: max(1, n // 1000)]
+        stored = some.nnz if sparse.issparse(matrix) else np.count_nonzero(some)
+        self.is_sparse = stored < DENSE_FILL * max(some.shape[0] * width, 1)
+
+    def rows(self, nodes: Tensor | slice) -> Features:
+        """Bring the features of some nodes to the device."""
+        if self.resident is not None:
+            part = (
+                self.resident[nodes]
+                if isinstance(nodes, slice)
+                else self.resident.index_select(0, nodes.to(self.device))
+            )
+            return Features(part, (part.shape[0], self.shape[1]))
+        index = nodes if isinstance(nodes, slice) else nodes.cpu().numpy()
+        if sparse.issparse(self.matrix) or self.is_sparse:
+            return Features.from_matrix(self._normed(self.matrix[index]), self.device)
+        part = self._host_rows(index)
+        shape = part.shape[0], self.shape[1]
+        return Features(part.to(self.device, non_blocking=True), shape)
+
+    def _host_rows(self, index: slice | NDArray[np.int64]) -> Tensor:
+        pinned = self.device.type == "cuda"
+        count = (
+            len(range(*index.indices(self.shape[0])))
+            if isinstance(index, slice)
+            else len(index)
+        )
+        rows = torch.empty(count, self.shape[1], pin_memory=pinned)
+        if isinstance(index, slice):
+            rows.numpy()[:] = self.matrix[index]
+        else:
+            # With mode="clip" NumPy writes straight into `out`, holding no lock.
+            np.take(self.matrix, index, axis=0, out=rows.numpy(), mode="clip")
+        if self.norm is not None:
+            normalize(rows.numpy(), norm=self.norm, copy=False)
+        return rows
+
+    def _normed(self, part: Any) -> Any:
+        return part if self.norm is None else normalize(part, norm=self.norm)
+
+    def _loaded(self) -> Tensor:
+        whole = torch.empty(self.shape, device=self.device)
+        for rows in row_blocks(*self.shape):
+            part = self._normed(self.matrix[rows])
+            part = part.toarray() if sparse.issparse(part) else part
+            whole[rows] = as_tensor(part).to(self.device)
+        return whole
+
+
+class Sampler(Protocol):
+    """What draws the subgraphs of an epoch."""
+
+    def fit(self, graph: Graph, y: Any = None) -> Any:
+        """Take the whole graph and its nodes' classes, -1 for unlabelled ones."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, as scikit-learn's estimators do."""
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters."""
+
+    @property
+    def n_subgraphs_(self) -> int:
+        """Subgraphs of an epoch."""
+
+    def epoch(
+        self,
+        index: int = 0,
+        *,
+        rank: int = 0,
+        n_ranks: int = 1,
+        transform: Callable[[Subgraph], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Yield an epoch's subgraphs, `transform` applied in the drawing thread."""
+
+
+@dataclass
+class SubgraphContrast:
+    """Makes the contrast of a subgraph: weights from the whole graph, the rest inside.
+
+    Attributes
+    ----------
+    weights : Tensor of float32, shape (n_nodes,)
+        Loss weight of every node of the whole graph.
+    perturbation : PerturbationSettings
+        How subgraphs are perturbed.
+    perturbation_weights : Tensor of float32, shape (n_nodes,)
+        What the perturbation's node probabilities follow.
+    feature_mask_rate : float
+        Share of a perturbed node's features that is masked.
+    pairs : PairSettings or None
+        How pairs are chosen; None for no pair loss.
+    distribution : Tensor of shape (n_nodes, n_classes) or None
+        Label distribution of every node, for pairs by relative distance.
+    """
+
+    weights: Tensor
+    perturbation: PerturbationSettings
+    perturbation_weights: Tensor
+    feature_mask_rate: float
+    pairs: PairSettings | None = None
+    distribution: Tensor | None = None
+
+    def of(
+        self,
+        subgraph: Subgraph,
+        graph: Adjacency,
+        features: Features,
+        generator: torch.Generator,
+    ) -> Contrast:
+        """Draw a subgraph's view and pairs."""
+        nodes, crow, col = subgraph.nodes, subgraph.crow, subgraph.col
+        drawn = perturb(
+            crow,
+            col,
+            self.perturbation_weights.index_select(0, nodes),
+            self.perturbation,
+            generator,
+        )
+        row_keep = torch.ones(len(nodes), device=nodes.device)
+        row_keep.index_fill_(0, drawn.nodes, 1 - self.feature_mask_rate)
+        view = View(
+            drawn.removed_arcs,
+            drawn.added_edges,
+            graph.mean_weight * drawn.is_added,
+            row_keep,
+        )
+        pairs = None
+        if self.pairs is not None:
+            matrix = features.values
+            if features.pattern is not None:
+                matrix = torch.sparse_csr_tensor(
+                    features.pattern.crow,
+                    features.pattern.col,
+                    features.values,
+                    features.shape,
+                    check_invariants=False,
+                )
+            here = self.distribution
+            if here is not None:  # which lies where the graph does
+                here = here.index_select(0, nodes.to(here.device)).to(nodes.device)
+            pairs = anchor_pairs(crow, col, matrix, here, self.pairs, generator)
+        weights = self.weights.index_select(0, nodes)
+        if subgraph.loss_norm is not None:
+            # The loss takes the mean over the subgraph, GraphSAINT's norm the sum.
+            weights = weights * subgraph.loss_norm * len(nodes)
+        return Contrast(weights, view, pairs)
+
+
+class SampledBatches:
+    """Batches that are the subgraphs of a sampler.
+
+    The cross-entropy is the mean over the subgraph's labelled nodes. A sampler with
+    GraphSAINT's loss normalisation makes it, and the contrast, right on average over
+    the whole graph. Its aggregation normalisation is left to loops of one's own: the
+    convolutions here divide by the degrees within the subgraph.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        Fitted on the graph to train on.
+    graph : DeviceGraph
+        The same graph's arrays.
+    features : NodeFeatures
+        Its features.
+    codes : Tensor of int64, shape (n_nodes,)
+        Class of each training node, -1 for all others.
+    weight : Tensor of float32, shape (n_nodes,)
+        Weight of each training node; sums to one.
+    contrast : SubgraphContrast or None
+        For the contrastive objective.
+    generator : torch.Generator
+        On the device; draws perturbations and pairs, in the sampler's threads. With
+        subgraphs that have a seed only its own seed matters.
+    logits : callable or None
+        Evaluates the encoder on the whole graph; None where there is no validation.
+    rank, n_ranks : int, default=0 and 1
+        This process's number, and how many share an epoch.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        graph: DeviceGraph,
+        features: NodeFeatures,
+        codes: Tensor,
+        weight: Tensor,
+        *,
+        contrast: SubgraphContrast | None,
+        generator: torch.Generator,
+        logits: Callable[[nn.Module], Tensor] | None,
+        rank: int = 0,
+        n_ranks: int = 1,
+    ) -> None:
+        self.sampler, self.graph, self.features = sampler, graph, features
+        self.codes, self.weight, self.contrast = codes, weight, contrast
+        self._generator, self._logits = generator, logits
+        self._rank, self._n_ranks = rank, n_ranks
+        self._n_epochs = 0
+
+    def evaluate(self, encoder: nn.Module) -> Tensor | None:
+        """Return every node's logits in evaluation mode, where they are wanted."""
+        return None if self._logits is None else self._logits(encoder)
+
+    def epoch(
+        self, encoder: nn.Module, clean: Tensor | None
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
+        """Yield a batch for each subgraph of this process's share of an epoch.
+
+        The targets of the contrast are the batch's own evaluation forward: the model
+        of the last epoch would be hundreds of steps old.
+        """
+        index, self._n_epochs = self._n_epochs, self._n_epochs + 1
+        prepared = self.sampler.epoch(
+            index, rank=self._rank, n_ranks=self._n_ranks, transform=self._prepare
+        )
+        for ready in prepared:
+            yield ready.batch, None
+
+    def padded(self) -> PaddedBatch | None:
+        """Make room for a batch, after drawing one; None where features are sparse."""
+        state = self._generator.get_state()
+        drawn = self.sampler.epoch(0, transform=self._prepare)
+        batch = next(drawn).batch
+        del drawn  # which ends its thread
+        self._generator.set_state(state)
+        return None if batch.features.is_sparse else PaddedBatch.like(batch)
+
+    def close(self) -> None:
+        """End what draws ahead: the thread ends with its epoch."""
+
+    def _prepare(self, subgraph: Subgraph) -> _Prepared:
+        device = self.features.device
+        weight = self.graph.arc_weight(subgraph.arcs).to(device)
+        parts: dict[str, Any] = {
+            name: part.to(device) if isinstance(part, Tensor) else part
+            for name, part in vars(subgraph).items()
+        }
+        subgraph = Subgraph(**parts)
+        nodes = subgraph.nodes
+        weighted = self.graph.weight is not None
+        graph = Adjacency.from_arcs(subgraph.crow, subgraph.col, weight, weighted)
+        codes = self.codes.index_select(0, nodes)
+        index = (codes >= 0).nonzero().view(-1)
+        share = self.weight.take(nodes.take(index))
+        if subgraph.loss_norm is not None:
+            share = share * subgraph.loss_norm[index] * len(self.codes)
+        else:
+            share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
+        # Worked out here, not while the step waits.
+        _ = graph.degree, graph._slot_of_arc
+        batch = Batch(self.features.rows(nodes), graph, index, codes.take(index), share)
+        if self.contrast is not None:
+            batch.contrast = self.contrast.of(
+                subgraph, graph, batch.features, self._generator_of(subgraph)
+            )
+        return _Prepared(batch)
+
+    def _generator_of(self, subgraph: Subgraph) -> torch.Generator:
+        """Make a generator that gives the same draws in any thread, in any order."""
+        if subgraph.seed is None:
+            return self._generator
+        seed = self._generator.initial_seed() + subgraph.seed
+        return torch.Generator(self.features.device).manual_seed(seed)
+
+
+@dataclass
+class _Prepared:
+    """A batch made on another stream than the one that trains on it."""
+
+    batch: Batch
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        record_stream(self.batch, stream)
+
+
+def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
+    """Tell the allocator that `stream` uses the tensors of an object, too."""
+    if isinstance(value, Tensor):
+        parts = [value]
+        if value.layout == torch.sparse_csr:
+            parts = [value.crow_indices(), value.col_indices(), value.values()]
+        for part in parts:
+            if part.is_cuda:
+                part.record_stream(stream)
+    elif hasattr(value, "__dict__"):
+        for part in vars(value).values():
+            if not callable(part):
+                record_stream(part, stream)
+
+
+def free_memory(device: torch.device) -> float:
+    """Return how many bytes are free on a device; infinite where that can't be told."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # What the allocator holds for reuse is free as well.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(free + kept)
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return 1024.0 * int(line.split()[1])
+    except OSError:
+        pass
+    return float("inf")

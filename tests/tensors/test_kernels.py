@@ -1,0 +1,222 @@
+"""Kernels against dense products, PyTorch's own operations and its Adam."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from sktifa.tensors.kernels import Drawn, kernels_for, why_none
+
+CASES = [(30, 20, 7, 3), (400, 25, 64, 2), (40, 9, 1, 1), (5, 300, 33, 2)]
+
+
+class Place:
+    """A device, its kernels, and what is laid out there."""
+
+    def __init__(self, device):
+        self.device = torch.device(device)
+        if self.device.type == "cuda":
+            pytest.importorskip("triton")
+        assert why_none(self.device) is None
+        self.kernels = kernels_for(self.device)
+
+    def put(self, array, dtype=None):
+        return torch.from_numpy(np.array(array, dtype=dtype)).to(self.device)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def place(request):
+    return Place(request.param)
+
+
+def matrix(place, n_rows, n_columns):
+    made = sparse.random_array(
+        (n_rows, n_columns), density=0.3, format="csr", rng=0, dtype=np.float32
+    )
+    pattern = place.put(made.indptr, np.int32), place.put(made.indices, np.int32)
+    return made.toarray(), pattern, place.put(made.data)
+
+
+def transposed(place, dense, values):
+    """Return the transposed matrix, and where each value stood before."""
+    stored = sparse.csr_array(dense)
+    order = sparse.csr_array(
+        (np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape
+    ).T.tocsr()
+    pattern = place.put(order.indptr, np.int32), place.put(order.indices, np.int32)
+    order = place.put(order.data, np.int32)
+    return pattern, values[order.long()], order
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns", "width", "n_blocks"), CASES)
+def test_product(place, n_rows, n_columns, width, n_blocks):
+    dense, pattern, values = matrix(place, n_rows, n_columns)
+    other = torch.randn(n_blocks, n_columns, width).to(place.device)
+    out = place.kernels.csr_product(
+        *pattern, values, other.flatten(0, 1), n_blocks * n_rows
+    )
+    expected = place.put(dense).double() @ other.double()
+    torch.testing.assert_close(
+        out.view(expected.shape).double(), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("per_node", [False, True])
+def test_a_draw_keeps_the_asked_share_and_is_the_same_by_column(place, per_node):
+    n_rows, n_columns, n_blocks = 400, 120, 3
+    dense, pattern, values = matrix(place, n_rows, n_columns)
+    rng = np.random.default_rng(0)
+    keep = rng.random((n_blocks, n_rows if per_node else 1), dtype=np.float32)
+    scale = place.put([[1.0], [2.0], [0.5]], np.float32)
+    drawn = Drawn(
+        torch.tensor([2**40 + 7, -5, 0]).to(place.device), place.put(keep), scale
+    )
+    eye = torch.eye(n_columns).repeat(n_blocks, 1).to(place.device)
+    product = place.kernels.csr_product(
+        *pattern, values, eye, n_blocks * n_rows, drawn=drawn
+    )
+    by_row = product.view(n_blocks, n_rows, n_columns).cpu().numpy()
+    kept = by_row != 0
+    for block in range(n_blocks):
+        scaled = dense * float(scale[block])
+        np.testing.assert_allclose(
+            by_row[block][kept[block]], scaled[kept[block]], rtol=1e-6
+        )
+    # Each of the 3 * 14,400 stored values is a trial of its own.
+    chance = np.broadcast_to(keep[:, :, None], kept.shape)[:, dense != 0]
+    trials = kept[:, dense != 0]
+    deviation = (trials - chance).sum() / np.sqrt((chance * (1 - chance)).sum())
+    assert abs(deviation) < 4  # error rate 6e-5
+    pattern, values, order = transposed(place, dense, values)
+    eye = torch.eye(n_rows).repeat(n_blocks, 1).to(place.device)
+    by_column = place.kernels.csr_product(
+        *pattern, values, eye, n_blocks * n_columns, drawn=drawn, order=order
+    )
+    by_column = by_column.view(n_blocks, n_columns, n_rows).cpu().numpy()
+    np.testing.assert_array_equal(by_column.transpose(0, 2, 1), by_row)
+
+
+def test_adam_is_pytorchs(place):
+    rates, decays, betas = [0.1, 0.01, 0.3], [0.0, 0.1, 0.5], (0.9, 0.999)
+    stacked = torch.randn(3, 50, 30).to(place.device)
+    single = [torch.nn.Parameter(p.clone()) for p in stacked]
+    optimizers = [
+        torch.optim.Adam([p], lr=rate, weight_decay=decay, betas=betas)
+        for p, rate, decay in zip(single, rates, decays, strict=True)
+    ]
+    moments = torch.zeros_like(stacked), torch.zeros_like(stacked)
+    for step in range(1, 20):
+        grad = torch.randn(3, 50, 30).to(place.device)
+        place.kernels.adam(
+            stacked,
+            grad,
+            *moments,
+            betas=betas,
+            eps=1e-8,
+            size=place.put([-r / (1 - betas[0] ** step) for r in rates], np.float32),
+            root=torch.tensor((1 - betas[1] ** step) ** 0.5).to(place.device),
+            weight_decay=place.put(decays, np.float32),
+        )
+        for p, g, optimizer in zip(single, grad, optimizers, strict=True):
+            p.grad = g
+            optimizer.step()
+    expected = torch.stack([p.detach() for p in single])
+    torch.testing.assert_close(stacked, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_adam_outlives_a_gradient_whose_square_is_not_finite(place):
+    parameter = torch.zeros(1, 3).to(place.device)
+    moments = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    single = torch.nn.Parameter(parameter[0].clone())
+    optimizer = torch.optim.Adam([single], lr=0.01, fused=True)
+    for step in range(1, 4):
+        single.grad = torch.tensor([1.0, 1e20, 3e20]).to(place.device)
+        optimizer.step()
+        place.kernels.adam(
+            parameter,
+            single.grad[None],
+            *moments,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            size=place.put([-0.01 / (1 - 0.9**step)], np.float32),
+            root=torch.tensor((1 - 0.999**step) ** 0.5).to(place.device),
+            weight_decay=place.put([0.0], np.float32),
+        )
+    torch.testing.assert_close(parameter[0], single.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_copies_the_chosen_ones(place):
+    source, target = (
+        torch.randn(3, 70, 30).to(place.device),
+        torch.zeros(3, 70, 30).to(place.device),
+    )
+    place.kernels.copy_where(
+        torch.tensor([True, False, True]).to(place.device), source, target
+    )
+    expected = source * torch.tensor([1.0, 0.0, 1.0]).to(place.device)[:, None, None]
+    torch.testing.assert_close(target, expected)
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_activation_and_its_gradient(place, dropout):
+    n_blocks, n_nodes, width = 3, 500, 33
+    h = torch.randn(n_blocks, n_nodes, width).to(place.device)
+    bias = torch.randn(n_blocks, width).to(place.device)
+    grad = torch.randn(n_blocks * n_nodes, width).to(place.device)
+    drawn, scale = None, torch.ones(n_blocks, 1).to(place.device)
+    keep = torch.tensor([[0.2], [0.5], [1.0]]).to(place.device)
+    if dropout:
+        scale = 1 / keep
+        drawn = Drawn(torch.tensor([2**40 + 7, -5, 0]).to(place.device), keep, scale)
+    out = place.kernels.activate(h.flatten(0, 1), bias, drawn)
+    of_h = place.kernels.activate_backward(grad, out, drawn).view(h.shape)
+    kept = out.view(h.shape) != 0
+    h.requires_grad_()
+    whole = (h + bias[:, None]).relu()
+    positive = whole > 0
+    if dropout:
+        # Each positive entry is a trial of its own.
+        chance = keep[:, :, None].expand(h.shape)[positive].double()
+        trials = kept[positive].double()
+        spread = (chance * (1 - chance)).sum().sqrt()
+        assert abs((trials - chance).sum() / spread) < 4  # error rate 6e-5
+        assert bool(kept[2].eq(positive[2]).all())
+    else:
+        assert bool(kept.eq(positive).all())
+    expected = whole * kept * scale[:, :, None]
+    torch.testing.assert_close(out.view(h.shape), expected)
+    expected.backward(grad.view(h.shape))
+    torch.testing.assert_close(of_h, h.grad)
+
+
+def test_dense_matrix_is_dropped_for_each_block(place):
+    values = torch.rand(300, 40).add(1).to(place.device)
+    keep = torch.rand(2, 300).to(place.device)
+    scale = torch.tensor([[1.0], [3.0]]).to(place.device)
+    drawn = Drawn(torch.tensor([5, 6]).to(place.device), keep, scale)
+    out = place.kernels.drop(values, drawn)
+    kept = out != 0
+    torch.testing.assert_close(out, values * kept * scale[:, :, None])
+    chance = keep[:, :, None].expand(kept.shape).double()
+    spread = (chance * (1 - chance)).sum().sqrt()
+    assert abs((kept.double() - chance).sum() / spread) < 4  # error rate 6e-5
+    assert bool((kept[0] != kept[1]).any())
+
+
+def test_nan_is_not_hidden(place):
+    h = torch.tensor([[-1.0, float("nan"), 1.0]]).to(place.device)
+    out = place.kernels.activate(h, torch.zeros(1, 3).to(place.device), None)
+    assert out.isnan().tolist() == [[False, True, False]]
+
+
+@pytest.mark.cuda
+def test_draws_are_the_same_on_both_devices():
+    dense = [[1.0, 2.0, 3.0, 4.0] * 20] * 50
+    outs = []
+    for place in (Place("cpu"), Place("cuda")):
+        keep = place.put([[0.3], [0.6]], np.float32)
+        drawn = Drawn(torch.tensor([2**50 + 3, -9]).to(place.device), keep, 1 / keep)
+        h = place.put(dense + dense, np.float32)
+        bias = torch.zeros(2, 80).to(place.device)
+        outs.append(place.kernels.activate(h, bias, drawn).cpu())
+    torch.testing.assert_close(*outs)

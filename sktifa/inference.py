@@ -69,8 +69,8 @@ class LayerwisePredictor:
 
     Notes
     -----
-    Modules that are not :class:`~sktifa.training.encoders.Encoder` have no layers to run
-    one by one: they see the whole graph at once, whatever `memory` says.
+    Modules that are not :class:`~sktifa.training.encoders.Encoder` have no layers to
+    run one by one: they see the whole graph at once, whatever `memory` says.
     """
 
     def __init__(

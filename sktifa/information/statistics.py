@@ -1,8 +1,8 @@
 """What TIFA knows of every node, computed without leaving the device.
 
 The functions of :mod:`sktifa.information.tig` and
-:mod:`sktifa.information.loss_weights` once more, on tensors: a graph of millions of nodes is too large to carry its n × k scores back
-and forth.
+:mod:`sktifa.information.loss_weights` once more, on tensors: a graph of millions of
+nodes is too large to carry its n × k scores back and forth.
 """
 
 from __future__ import annotations

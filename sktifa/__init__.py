@@ -22,6 +22,7 @@ from sktifa.model_selection import (
     paper_preset,
 )
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
+from sktifa.versions import show_versions
 
 __version__ = "0.1.0"
 
@@ -46,4 +47,5 @@ __all__ = [
     "make_block_graph",
     "paper_grid",
     "paper_preset",
+    "show_versions",
 ]

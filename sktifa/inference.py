@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
 from sktifa.information.statistics import DeviceGraph, as_tensor
 from sktifa.sampling.prefetch import prefetch
+from sktifa.tensors.jit import njit
 from sktifa.tensors.sparse import Adjacency, Features
 from sktifa.training.encoders import Encoder
 from sktifa.training.sources import NodeFeatures, free_memory, record_stream
@@ -337,7 +337,7 @@ def _cut(cost: NDArray[np.float64], budget: float) -> list[int]:
     return ends
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _closure(indptr, indices, rows, local):
     """Give rows and then their neighbours numbers, and cut out the rows' arcs."""
     n_arcs = 0

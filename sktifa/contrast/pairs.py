@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse
 from torch import Tensor
 
 from sktifa.exceptions import GraphError, ParameterError
+from sktifa.tensors.jit import njit
 
 __all__ = [
     "LARGEST_SHARED",
@@ -397,7 +397,7 @@ def _rank_numba(terms: list[_Term], first: int, n_ranks: int) -> np.ndarray:
     return _smallest(total, first, n_ranks)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(fastmath=True)
 def _add_scaled(total, weight, distance, noise, first):
     for row in range(len(distance)):
         values, anchor = distance[row], first + row
@@ -412,7 +412,7 @@ def _add_scaled(total, weight, distance, noise, first):
                 total[row, node] += np.float32(values[node] - low) * factor
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _smallest(total, first, n_ranks):
     """Nodes of the smallest rounded entries of each row, in order, ties by index."""
     n_rows, n_nodes = total.shape
@@ -491,7 +491,7 @@ def _dense_rows(matrix: Tensor, block: slice) -> Tensor:
     return dense
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _hops(indptr, indices, start, stop, max_hops):
     """Hops from the nodes start .. stop - 1 to all nodes, shape (stop - start, n).
 

@@ -19,11 +19,11 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from sktifa.exceptions import GraphError, ParameterError, PerturbationWarning
+from sktifa.tensors.jit import njit
 
 __all__ = ["GraphPerturber", "Perturbation"]
 
@@ -258,7 +258,7 @@ def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
     return reverse
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _sift_down(heap, keys, position, size):
     """Restore the heap below a position whose key has grown."""
     node = heap[position]
@@ -275,7 +275,7 @@ def _sift_down(heap, keys, position, size):
     heap[position] = node
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slow_down(node, now, decay, hops, indptr, indices, clocks, visited, queue):
     """Decay the rates of all nodes within some hops of a drawn one, once each."""
     visited[node] = node
@@ -298,7 +298,7 @@ def _slow_down(node, now, decay, hops, indptr, indices, clocks, visited, queue):
         begin = level_end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _race(
     indptr,
     indices,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch_geometric import typing as pyg_typing
 
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
@@ -22,6 +22,7 @@ from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.base import GraphSampler
 from sktifa.sampling.prefetch import prefetch
 from sktifa.sampling.subgraph import Subgraph
+from sktifa.tensors.jit import njit
 
 __all__ = ["NeighborSampler", "sample_neighbors"]
 
@@ -233,8 +234,8 @@ def sample_neighbors(
     arcs : ndarray of int64, shape (n_arcs,)
         Positions in the adjacency's arrays.
     """
-    if pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE:
-        return _sample_with_pyg(adjacency, seeds, num_neighbors, rng)
+    if compiled := _compiled_sampler():
+        return _sample_compiled(compiled, adjacency, seeds, num_neighbors, rng)
     local = np.full(adjacency.shape[0], -1, dtype=np.int32)
     return _sample(
         adjacency.indptr,
@@ -246,7 +247,20 @@ def sample_neighbors(
     )
 
 
-def _sample_with_pyg(
+@functools.cache
+def _compiled_sampler() -> str | None:
+    """Return which of PyG's companions is installed, and load its operators."""
+    for name in ("pyg_lib", "torch_sparse"):
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError):  # OSError: built for another torch
+            continue
+        return name
+    return None
+
+
+def _sample_compiled(
+    compiled: str,
     adjacency: sparse.csr_array,
     seeds: NDArray[np.int64],
     num_neighbors: tuple[int, ...],
@@ -258,7 +272,7 @@ def _sample_with_pyg(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**31)))
-        if pyg_typing.WITH_PYG_LIB:
+        if compiled == "pyg_lib":
             drawn = torch.ops.pyg.neighbor_sample(
                 crow, col, start, list(num_neighbors), None, None, None, None, True,
                 False, True, False, "uniform", True,
@@ -271,7 +285,7 @@ def _sample_with_pyg(
     return nodes.numpy(), target.numpy(), source.numpy(), arcs.numpy()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _sample(indptr, indices, seeds, fanouts, local, rng):
     capacity = len(seeds)
     nodes = np.empty(max(2 * capacity, 1024), np.int64)
@@ -324,7 +338,7 @@ def _sample(indptr, indices, seeds, fanouts, local, rng):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _find(indptr, indices, row, col):
     arcs = np.empty(len(row), np.int64)
     for i in range(len(row)):

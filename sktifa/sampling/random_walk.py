@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch_geometric.data import Data
 
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
@@ -36,6 +35,9 @@ from sktifa.sampling.subgraph import (
     step_probabilities,
     step_thresholds,
 )
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 __all__ = ["SAINTTIFASampler", "SubgraphLoader"]
 
@@ -449,6 +451,8 @@ class SAINTTIFASampler(GraphSampler):
         )
 
     def _to_pyg(self, subgraph: Subgraph) -> Data:
+        from torch_geometric.data import Data
+
         graph, device = self.graph_, subgraph.nodes.device
         nodes = subgraph.nodes.cpu().numpy()
         x = graph.features[nodes]

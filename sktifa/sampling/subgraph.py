@@ -19,10 +19,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
+
+from sktifa.tensors.jit import njit
 
 __all__ = [
     "CPUWalker",
@@ -393,7 +394,7 @@ def step_probabilities(
 # ------------------------------------------------------------------ CPU kernels
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _walk(crow, col, thresholds, roots, draws):
     n_steps, n_roots = draws.shape
     paths = np.empty((n_steps + 1, n_roots), dtype=np.int32)
@@ -423,7 +424,7 @@ def _walk(crow, col, thresholds, roots, draws):
     return paths
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _mark(nodes, n):
     """Return a bit set of the nodes: it stays in the cache where a map would not."""
     words = np.zeros((n >> 6) + 1, dtype=np.uint64)
@@ -432,7 +433,7 @@ def _mark(nodes, n):
     return words
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _count_bits(word):
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + (
@@ -442,7 +443,7 @@ def _count_bits(word):
     return np.int32((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _induce(crow, col, marked):
     one = np.uint64(1)
     # A node's number in the subgraph is the count of marked nodes before it.
@@ -481,7 +482,7 @@ def _induce(crow, col, marked):
     return nodes, local_crow, local_col[:kept].copy(), arcs[:kept].copy()
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(fastmath={"reassoc", "contract"})
 def _kl_on_arcs(crow, col, p, log_p):
     distance = np.empty(len(col), dtype=np.float32)
     n_classes = p.shape[1]
@@ -499,7 +500,7 @@ def _kl_on_arcs(crow, col, p, log_p):
     return distance
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _thresholds(crow, score):
     thresholds = np.empty(len(score), dtype=np.int32)
     share = np.empty(0 if len(crow) < 2 else np.diff(crow).max(), dtype=np.float64)

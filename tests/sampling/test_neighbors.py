@@ -6,16 +6,15 @@ from scipy.stats import chi2
 
 from sktifa.datasets import make_block_graph
 from sktifa.exceptions import LabelError, ParameterError
-from sktifa.sampling import NeighborSampler
-from sktifa.sampling.neighbors import pyg_typing, sample_neighbors
+from sktifa.sampling import NeighborSampler, neighbors
+from sktifa.sampling.neighbors import sample_neighbors
 
 
 @pytest.fixture(autouse=True, params=["own kernel", "PyG's kernel"])
 def kernel(request, monkeypatch):
     if request.param == "own kernel":
-        monkeypatch.setattr(pyg_typing, "WITH_PYG_LIB", False)
-        monkeypatch.setattr(pyg_typing, "WITH_TORCH_SPARSE", False)
-    elif not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
+        monkeypatch.setattr(neighbors, "_compiled_sampler", lambda: None)
+    elif not neighbors._compiled_sampler():
         pytest.skip("neither pyg-lib nor torch-sparse is installed")
 
 

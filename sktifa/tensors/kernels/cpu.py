@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sktifa.tensors.jit import njit
 from sktifa.tensors.kernels import Drawn
 
 __all__ = [
@@ -219,7 +219,7 @@ def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
         target[model].copy_(source[model])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _mix(key: np.uint32) -> np.uint32:
     # The finaliser of MurmurHash3. Numba makes 64 bits of 32, unless told.
     key ^= np.uint32(key >> np.uint32(16))
@@ -229,7 +229,7 @@ def _mix(key: np.uint32) -> np.uint32:
     return np.uint32(key ^ np.uint32(key >> np.uint32(16)))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _draw(seed: np.int64, entry: int) -> np.float32:
     """Return a number in [0, 2^24) for an entry."""
     low, high = np.uint32(seed), np.uint32(seed >> 32)
@@ -237,7 +237,7 @@ def _draw(seed: np.int64, entry: int) -> np.float32:
     return np.float32(np.uint32(key >> np.uint32(8)))
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _add_rows(
     out: NDArray[np.float32],
     dense: NDArray[np.float32],
@@ -268,7 +268,7 @@ def _add_rows(
         k += 1
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _product(
     crow: NDArray[np.int32],
     col: NDArray[np.int32],
@@ -288,7 +288,7 @@ def _product(
             )
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _drawn_product(
     crow: NDArray[np.int32],
     col: NDArray[np.int32],
@@ -327,7 +327,7 @@ def _drawn_product(
             _add_rows(out[block, row], dense[block], kept_col, kept_values, count)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _drop(
     values: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -345,7 +345,7 @@ def _drop(
                 out[block, node, j] = values[node, j] * factor if is_kept else 0
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _activate(
     h: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32]
 ) -> None:
@@ -357,7 +357,7 @@ def _activate(
                 out[block, node, j] = 0 if value < 0 else value
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _activate_drawn(
     h: NDArray[np.float32],
     bias: NDArray[np.float32],
@@ -376,7 +376,7 @@ def _activate_drawn(
                 out[block, node, j] = 0 if value < 0 or not is_kept else value
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy")
 def _activate_backward(
     grad: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -390,7 +390,7 @@ def _activate_backward(
             of_h[block, place] = passed if out[block, place] > 0 else 0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@njit(fastmath={"contract"}, error_model="numpy")
 def _adam(
     parameter: NDArray[np.float32],
     grad: NDArray[np.float32],

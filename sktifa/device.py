@@ -6,13 +6,15 @@ import multiprocessing
 import re
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["on_device", "resolve_device"]
+__all__ = ["free_memory", "on_device", "resolve_device"]
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
@@ -88,6 +90,77 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
             f"device={device!r}, but Metal is not available: use device='cpu'."
         )
     return resolved
+
+
+def free_memory(device: str | torch.device = "cpu") -> int:
+    """Measure how many bytes are free on a device.
+
+    Parameters
+    ----------
+    device : str or torch.device, default="cpu"
+        A torch device that is there.
+
+    Returns
+    -------
+    int
+        On a GPU what the driver has free and what torch's allocator keeps for reuse.
+        Elsewhere what the system could give without swapping, or what is left of the
+        limit of this process's control group (a container, a job of a scheduler) where
+        that is less.
+
+    Examples
+    --------
+    >>> from sktifa.device import free_memory
+    >>> free_memory("cpu") > 0
+    True
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return free + kept
+    return max(0, min(psutil.virtual_memory().available, _left_of_cgroup_limits()))
+
+
+def _left_of_cgroup_limits(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """Return what the control groups of this process leave; infinite without limits."""
+    try:
+        groups = [line.split(":", 2)[1:] for line in own.read_text().splitlines()]
+    except OSError:  # not Linux
+        return float("inf")
+    left = float("inf")
+    for controllers, path in groups:
+        # Version 2 has one tree for all controllers, version 1 one a controller.
+        if not controllers:
+            top, names = root, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            top = root / "memory"
+            names = (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
+        else:
+            continue
+        # In a container the path may be the host's: its tail is then not there.
+        group = top / path.lstrip("/")
+        for folder in [group, *group.parents]:
+            if folder.is_relative_to(top):
+                left = min(left, _left_of_cgroup_limit(folder, *names))
+    return left
+
+
+def _left_of_cgroup_limit(folder: Path, limit: str, used: str, cache: str) -> float:
+    """Return what one control group leaves; its file cache makes room when asked."""
+    try:
+        most = int((folder / limit).read_text())  # "max" is none
+        taken = int((folder / used).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").open())
+    except (OSError, ValueError):
+        return float("inf")
+    return most - taken + int(stat.get(cache, 0))
 
 
 def _worker_number() -> int | None:

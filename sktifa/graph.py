@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sktifa.checks import check_sparse
 from sktifa.exceptions import GraphError, GraphWarning, ParameterError
 
 if TYPE_CHECKING:
@@ -761,39 +762,18 @@ def _clean_adjacency(
         raise ParameterError(
             f"directed must be 'symmetrize' or 'error', got {directed!r}"
         )
-    matrix: Any = adjacency
-    if not sp.issparse(matrix):
-        matrix = _numbers(adjacency, "adjacency")
-    shape = matrix.shape
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise GraphError(
-            f"adjacency must be square, got shape {shape}: for a list of edges use "
-            "Graph.from_edge_index, for a feature matrix Graph.from_features"
-        )
-    n = shape[0]
+    if sp.issparse(adjacency):
+        csr = check_sparse(adjacency, "adjacency", duplicates="keep", finite=False)
+    else:
+        dense = _numbers(adjacency, "adjacency")
+        if dense.ndim != 2:
+            raise _not_square(dense.shape)
+        csr = sp.csr_array(_as_float32(dense, "adjacency"))
+    if csr.shape[0] != csr.shape[1]:
+        raise _not_square(csr.shape)
+    n = csr.shape[0]
     if n == 0:
         raise GraphError("a graph needs at least one node, got none")
-    if sp.issparse(matrix) and matrix.format == "coo":
-        row, col = matrix.coords
-        csr = _merge(row, col, _as_float32(matrix.data, "adjacency"), n)
-    else:
-        csr = sp.csr_array(matrix)
-    index_type = np.int32 if max(csr.nnz, n) < np.iinfo(np.int32).max else np.int64
-    # A new container around the same arrays: the caller's own stays untouched.
-    csr = sp.csr_array(
-        (
-            _as_float32(csr.data, "adjacency"),
-            csr.indices.astype(index_type, copy=False),
-            csr.indptr.astype(index_type, copy=False),
-        ),
-        shape=shape,
-    )
-    try:
-        csr.check_format(full_check=True)
-    except ValueError as error:
-        raise GraphError(
-            f"adjacency names nodes that are not there: {error}"
-        ) from error
     bad = ~np.isfinite(csr.data) | (csr.data < 0)
     if bad.any():
         at = int(bad.argmax())
@@ -840,6 +820,13 @@ def _clean_adjacency(
         )
         csr = csr.maximum(reverse)
     return csr
+
+
+def _not_square(shape: tuple[int, ...]) -> GraphError:
+    return GraphError(
+        f"adjacency must be square, got shape {shape}: for a list of edges use "
+        "Graph.from_edge_index, for a feature matrix Graph.from_features"
+    )
 
 
 def _merge(
@@ -928,7 +915,10 @@ def _clean_features(
         columns = list(features.columns)
         names = columns if all(isinstance(c, str) for c in columns) else None
     sparse = sp.issparse(features)
-    matrix = features if sparse else _numbers(features, "features")
+    if sparse:
+        matrix = check_sparse(features, "features", finite=False)
+    else:
+        matrix = _numbers(features, "features")
     if matrix.ndim != 2:
         mend = ": use features.reshape(-1, 1)" if matrix.ndim == 1 else ""
         raise GraphError(f"features must be a matrix, got shape {matrix.shape}{mend}")
@@ -944,16 +934,10 @@ def _clean_features(
             "feature of its own"
         )
     if sparse:
-        csr = sp.csr_array(matrix)
-        if not csr.has_canonical_format:
-            csr = csr.copy()
-            csr.sum_duplicates()
-        data = _as_float32(csr.data, "features")
-        matrix = sp.csr_array((data, csr.indices, csr.indptr), shape=csr.shape)
-        if not np.isfinite(data).all():
-            at = int((~np.isfinite(data)).argmax())
-            row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
-            raise _not_finite(data[at], row, int(csr.indices[at]), names)
+        if not np.isfinite(matrix.data).all():
+            at = int(np.isfinite(matrix.data).argmin())
+            row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
+            raise _not_finite(matrix.data[at], row, int(matrix.indices[at]), names)
         return matrix, names
     matrix = np.ascontiguousarray(_as_float32(matrix, "features"))
     step = max(1, _BLOCK // matrix.shape[1])

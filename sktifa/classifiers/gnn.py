@@ -27,6 +27,7 @@ from sklearn.utils.validation import (
 from torch import nn
 
 from sktifa import distributed
+from sktifa.checks import check_rows
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -528,7 +529,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         if is_feature_matrix(X):
             X, y = validate_data(
-                self, X, y, accept_sparse="csr", dtype=np.float32, y_numeric=False
+                self,
+                check_rows(X),
+                y,
+                accept_sparse="csr",
+                dtype=np.float32,
+                y_numeric=False,
             )
             n_rows = X.shape[0]
         else:
@@ -884,7 +890,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     f"shape {np.shape(X)}: give a sktifa.Graph, or a selection of one."
                 )
             X = validate_data(
-                self, X, accept_sparse="csr", dtype=np.float32, reset=False
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
             )
             graph = self._row_graph.with_new_rows(X)
         else:

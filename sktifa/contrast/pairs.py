@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse
 from torch import Tensor
 
+from sktifa.checks import check_adjacency, check_rows
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.jit import njit
 
@@ -90,6 +91,8 @@ def graph_distances(
             [1, 0, 1],
             [2, 1, 0]], dtype=torch.uint8)
     """
+    adjacency = check_adjacency(adjacency)
+    graph_features = check_rows(graph_features, "graph_features")
     n_nodes = adjacency.shape[0]
     device = torch.device(device)
     if device.type not in _BUDGET:
@@ -191,6 +194,8 @@ def sample_pairs(
     (array([1, 0, 3, 2]), array([3, 3, 0, 0]))
     """
     p = np.asarray(distribution, dtype=np.float64)
+    adjacency = check_adjacency(adjacency)
+    graph_features = check_rows(graph_features, "graph_features")
     n_nodes = adjacency.shape[0]
     begin, end = negative_ranks
     _check(graph_features, n_nodes, p)

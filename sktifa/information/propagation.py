@@ -23,6 +23,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from sktifa.checks import check_adjacency
 from sktifa.exceptions import GraphError, ParameterError
 
 __all__ = ["Normalization", "label_propagation", "propagate_on_device"]
@@ -75,7 +76,8 @@ def label_propagation(
     Raises
     ------
     GraphError
-        If `sources` has another number of rows than the graph has nodes.
+        If `adjacency` is no such matrix, or `sources` has another number of rows than
+        it has nodes.
     ParameterError
         If a parameter is outside its range.
 
@@ -93,6 +95,7 @@ def label_propagation(
     array([[0.6667],
            [0.3333]])
     """
+    adjacency = check_adjacency(adjacency, dtype=np.float64)
     sources = np.asarray(sources)
     if sources.ndim != 2 or sources.shape[0] != adjacency.shape[0]:
         raise GraphError(

@@ -21,6 +21,7 @@ from sklearn.utils.extmath import row_norms
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from sktifa.checks import check_rows
 from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -541,7 +542,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                     f"shape {np.shape(X)}: give the graph of fit or a selection of it."
                 )
             X = validate_data(
-                self, X, accept_sparse="csr", dtype=np.float32, reset=False
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
             )
             rows = X, self._neighbors.kneighbors(X, return_distance=False)
             return self._columns(*rows, self._influence, self.prototypes_)
@@ -624,7 +625,9 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                     "as_graph=True needs a graph to append columns to: give "
                     "Graph.from_features(X)."
                 )
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+            X = validate_data(
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32
+            )
         else:
             X = as_graph(X)
             self.n_features_in_ = X.n_features

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sktifa.checks import check_rows
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.sampling.subgraph import Subgraph
 
@@ -29,7 +30,9 @@ class GraphSampler(BaseEstimator):
     def _take(self, graph: Any) -> Graph:
         """Keep the whole graph, of which `graph` may be a selection; return that."""
         if is_feature_matrix(graph):
-            graph = validate_data(self, graph, accept_sparse="csr", dtype=np.float32)
+            graph = validate_data(
+                self, check_rows(graph), accept_sparse="csr", dtype=np.float32
+            )
         graph = as_graph(graph)
         self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
         self.n_features_in_ = graph.n_features

@@ -9,6 +9,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "LabelError",
+    "NodeNameError",
     "NotEnoughMemoryError",
     "ParameterError",
     "PerturbationWarning",
@@ -27,6 +28,13 @@ class GraphError(SktifaError, ValueError):
 
 class LabelError(SktifaError, ValueError):
     """The labels don't fit the graph, or none of them is a label."""
+
+
+class NodeNameError(SktifaError, KeyError):
+    """A node is looked up by a name that it doesn't have."""
+
+    # KeyError would show the repr of the message.
+    __str__ = Exception.__str__
 
 
 class ParameterError(SktifaError, ValueError):

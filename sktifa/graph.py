@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sktifa.checks import check_sparse
-from sktifa.exceptions import GraphError, GraphWarning, ParameterError
+from sktifa.exceptions import (
+    GraphError,
+    GraphWarning,
+    NodeNameError,
+    ParameterError,
+)
 
 if TYPE_CHECKING:
     import networkx
@@ -40,8 +45,10 @@ class _Whole:
     adjacency: sp.csr_array
     features: NDArray[np.float32] | sp.csr_array
     feature_names: list[str] | None = None
+    node_names: NDArray[Any] | None = None
     parent_nodes: NDArray[np.int64] | None = None
     all_nodes: NDArray[np.int64] | None = None
+    node_of_name: dict[Any, int] | None = None
     fingerprint: str | None = None
 
     def __post_init__(self) -> None:
@@ -49,9 +56,11 @@ class _Whole:
         self.features = _frozen(self.features)
         if self.parent_nodes is not None:
             self.parent_nodes = _frozen(self.parent_nodes)
+        if self.node_names is not None:
+            self.node_names = _frozen(self.node_names)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "all_nodes": None}
+        return {**self.__dict__, "all_nodes": None, "node_of_name": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # NumPy's pickles forget that an array was read-only.
@@ -84,6 +93,8 @@ class Graph:
         keep the larger of the two and warn, or raise.
     feature_names : sequence of str, default=None
         Names of the feature columns. A DataFrame brings its own.
+    node_names : sequence of hashable, length n_nodes, default=None
+        A name for every node, none twice.
 
     Attributes
     ----------
@@ -97,6 +108,9 @@ class Graph:
         Counts of the whole graph; an edge counts once.
     feature_names : list of str or None
         Names of the feature columns.
+    node_names : ndarray of shape (n_nodes,), or None
+        Names of all nodes of the whole graph; those of a selection are
+        ``graph.node_names[graph.nodes]``.
     parent_nodes : ndarray of int64, shape (n_nodes,), or None
         For the result of `subgraph`: each node's number in the graph it came from.
     is_whole : bool
@@ -127,6 +141,12 @@ class Graph:
     Graph(2 of 3 nodes, 2 edges, 1 feature)
     >>> ends.shape, ends.nodes.tolist()
     ((2, 1), [0, 2])
+
+    Nodes that have names are selected by them as well:
+
+    >>> named = Graph(graph.adjacency, node_names=["ann", "bob", "cat"])
+    >>> named[["cat", "ann"]].nodes.tolist()
+    [2, 0]
     """
 
     _whole: _Whole
@@ -139,11 +159,18 @@ class Graph:
         *,
         directed: Directed = "symmetrize",
         feature_names: Sequence[str] | None = None,
+        node_names: Iterable[Any] | None = None,
     ) -> None:
         clean = _clean_adjacency(adjacency, directed)
-        matrix, own_names = _clean_features(features, clean.shape[0])
+        n = clean.shape[0]
+        matrix, own_names = _clean_features(features, n)
         names = own_names if feature_names is None else feature_names
-        self._whole = _Whole(clean, matrix, _clean_names(names, matrix.shape[1]))
+        self._whole = _Whole(
+            clean,
+            matrix,
+            _clean_names(names, matrix.shape[1]),
+            _clean_node_names(node_names, n),
+        )
         self._selected = None
 
     # ------------------------------------------------------------- doors in
@@ -155,12 +182,14 @@ class Graph:
         features: NDArray[np.float32] | sp.csr_array,
         *,
         feature_names: list[str] | None = None,
+        node_names: NDArray[Any] | None = None,
         parent_nodes: NDArray[np.int64] | None = None,
         selected: NDArray[np.int64] | None = None,
     ) -> Graph:
         """Make a graph of parts that are known to be well formed, unchecked."""
         return cls._of(
-            _Whole(adjacency, features, feature_names, parent_nodes), selected
+            _Whole(adjacency, features, feature_names, node_names, parent_nodes),
+            selected,
         )
 
     @classmethod
@@ -180,6 +209,7 @@ class Graph:
         n_nodes: int | None = None,
         directed: Directed = "symmetrize",
         feature_names: Sequence[str] | None = None,
+        node_names: Iterable[Any] | None = None,
     ) -> Graph:
         """Make a graph of a list of edges.
 
@@ -199,6 +229,8 @@ class Graph:
             What to do with an edge that stands in `edge_index` one way only.
         feature_names : sequence of str, default=None
             Names of the feature columns.
+        node_names : sequence of hashable, length n_nodes, default=None
+            A name for every node, none twice.
 
         Returns
         -------
@@ -232,6 +264,7 @@ class Graph:
             features,
             directed=directed,
             feature_names=feature_names,
+            node_names=node_names,
         )
 
     @classmethod
@@ -457,6 +490,11 @@ class Graph:
         return self._whole.feature_names
 
     @property
+    def node_names(self) -> NDArray[Any] | None:
+        """Names of the nodes of the whole graph."""
+        return self._whole.node_names
+
+    @property
     def parent_nodes(self) -> NDArray[np.int64] | None:
         """Each node's number in the graph this one was cut from."""
         return self._whole.parent_nodes
@@ -522,6 +560,8 @@ class Graph:
             index = np.asarray(index)
             if index.size == 0 and index.dtype != bool:
                 index = index.astype(np.int64)
+            if _are_text(index):
+                return self.select(np.atleast_1d(index))
         nodes = np.atleast_1d(self.nodes[index])
         if nodes.ndim != 1:
             raise IndexError(f"index a graph with one dimension, not {nodes.ndim}")
@@ -536,6 +576,109 @@ class Graph:
         rows = self.features if self.is_whole else self.features[self.nodes]
         dense = rows.toarray() if sp.issparse(rows) else rows
         return np.array(dense, dtype=dtype, copy=copy)
+
+    def select(self, names: Iterable[Any]) -> Graph:
+        """Select nodes by name, in the order of the names.
+
+        ``graph[["ann", "bob"]]`` does the same where names are text; whole numbers
+        in brackets are positions, as in an array.
+
+        Parameters
+        ----------
+        names : iterable of hashable
+            Names of selected nodes.
+
+        Returns
+        -------
+        Graph
+
+        Raises
+        ------
+        NodeNameError
+            If the graph has no names, or a name is none of a selected node.
+
+        Examples
+        --------
+        >>> from sktifa.graph import Graph
+        >>> graph = Graph([[0, 1], [1, 0]], node_names=[1071, 2044])
+        >>> graph.select([2044]).nodes.tolist()
+        [1]
+        """
+        number = self._node_of_name()
+        names = _as_list(names)
+        nodes = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+        outside = nodes < 0
+        if not self.is_whole:
+            outside |= ~np.isin(nodes, self.nodes)
+        if outside.any():
+            name = names[int(outside.argmax())]
+            where = "selected" if name in number else "in the graph"
+            raise NodeNameError(
+                f"node {name!r} is not {where}: graph.node_names[graph.nodes] has the "
+                "names that can be selected"
+            )
+        return Graph._of(self._whole, nodes)[:]
+
+    def by_name(self, values: ArrayLike, columns: Iterable[Any] | None = None) -> Any:
+        """Put one value or row a (selected) node beside the nodes' names.
+
+        Estimators return arrays, as scikit-learn's do: in the order of the nodes that
+        they were given. This is the way back to names.
+
+        Parameters
+        ----------
+        values : array-like of shape (len(graph),) or (len(graph), n_columns)
+            Such as what `predict` or `predict_proba` return for this graph.
+        columns : iterable, default=None
+            Names of the columns, such as ``model.classes_``.
+
+        Returns
+        -------
+        pandas.Series or pandas.DataFrame
+            Indexed by the selected nodes' names, or by their numbers where nodes have
+            no names.
+
+        Raises
+        ------
+        GraphError
+            If there are more or fewer values than selected nodes.
+
+        Examples
+        --------
+        >>> from sktifa.graph import Graph
+        >>> graph = Graph([[0, 1], [1, 0]], node_names=["ann", "bob"])
+        >>> graph.by_name([0.25, 0.75])["bob"]
+        np.float64(0.75)
+        """
+        import pandas as pd
+
+        array = _to_numpy(values)
+        if array.ndim not in (1, 2) or len(array) != len(self):
+            raise GraphError(
+                f"values must have one entry or row for each of the {len(self)} "
+                f"selected nodes, got shape {array.shape}: give what a model returned "
+                "for this very selection"
+            )
+        names = self.nodes if self.node_names is None else self.node_names[self.nodes]
+        index = pd.Index(names, name="node")
+        if array.ndim == 1 and columns is None:
+            return pd.Series(array, index=index)
+        return pd.DataFrame(
+            array, index=index, columns=None if columns is None else list(columns)
+        )
+
+    def _node_of_name(self) -> dict[Any, int]:
+        whole = self._whole
+        if whole.node_names is None:
+            raise NodeNameError(
+                "the nodes of this graph have no names: give node_names to Graph, or "
+                "read the graph with Graph.from_pandas or Graph.read"
+            )
+        if whole.node_of_name is None:
+            whole.node_of_name = {
+                name: i for i, name in enumerate(whole.node_names.tolist())
+            }
+        return whole.node_of_name
 
     def subgraph(self, nodes: ArrayLike | None = None) -> Graph:
         """Cut out some nodes and the edges among them, numbered anew.
@@ -581,6 +724,7 @@ class Graph:
             induced,
             _rows(self.features, chosen),
             feature_names=self.feature_names,
+            node_names=None if self.node_names is None else self.node_names[chosen],
             parent_nodes=chosen,
         )
 
@@ -608,6 +752,7 @@ class Graph:
             self.adjacency,
             matrix,
             feature_names=_clean_names(names, matrix.shape[1]),
+            node_names=self.node_names,
             parent_nodes=self.parent_nodes,
             selected=self._selected,
         )
@@ -660,8 +805,8 @@ class Graph:
         Returns
         -------
         networkx.Graph
-            Nodes 0 to n_nodes - 1 with their features in ``"x"`` and ``"selected"``;
-            edges with ``"weight"``.
+            Nodes by name, or 0 to n_nodes - 1 where they have none, with their
+            features in ``"x"`` and ``"selected"``; edges with ``"weight"``.
         """
         import networkx as nx
 
@@ -671,7 +816,10 @@ class Graph:
         nx.set_node_attributes(graph, False, "selected")
         for node in self.nodes.tolist():
             graph.nodes[node]["selected"] = True
-        return graph
+        if self.node_names is None:
+            return graph
+        names = dict(enumerate(self.node_names.tolist()))
+        return nx.relabel_nodes(graph, names)
 
     # ------------------------------------------------------- the house rules
 
@@ -971,6 +1119,38 @@ def _clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | No
     return names
 
 
+def _clean_node_names(names: Iterable[Any] | None, n_nodes: int) -> Any:
+    """Take names as an array of int64, or of objects that a dict can hold."""
+    if names is None:
+        return None
+    given = _as_list(names)
+    if len(given) != n_nodes:
+        raise GraphError(
+            f"there are {len(given)} node_names for {_plural(n_nodes, 'node')}: give "
+            "every node of the whole graph one"
+        )
+    if all(type(name) is int for name in given):
+        array = np.array(given)
+    else:
+        array = np.fromiter(given, dtype=object, count=n_nodes)
+    seen: set[Any] = set()
+    for at, name in enumerate(given):
+        try:
+            twice = name in seen
+        except TypeError as error:
+            raise GraphError(
+                f"node_names[{at}] is {name!r}, which is not hashable: give text or "
+                "numbers"
+            ) from error
+        if twice or name is None or name != name:
+            what = "stands twice in node_names" if twice else "is no name"
+            raise GraphError(
+                f"node {name!r} {what} (at {at}): give every node a name of its own"
+            )
+        seen.add(name)
+    return array
+
+
 def _node_attributes(
     graph: networkx.Graph, names: list[Any], keys: list[str]
 ) -> NDArray[np.float64]:
@@ -990,6 +1170,18 @@ def _node_attributes(
             )
         rows.append(row)
     return np.array(rows)
+
+
+def _as_list(names: Iterable[Any]) -> list[Any]:
+    """Take names as plain Python objects, not as scalars of NumPy's or pandas'."""
+    return names.tolist() if hasattr(names, "tolist") else list(names)
+
+
+def _are_text(index: NDArray[Any]) -> bool:
+    """Whether these are names rather than positions."""
+    if index.dtype.kind == "O":
+        return all(isinstance(name, str) for name in index.flat)
+    return index.dtype.kind in "UT"
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:

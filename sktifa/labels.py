@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph
 
-__all__ = ["check_labels_length", "encode_labels"]
+__all__ = ["align_labels", "check_labels_length", "encode_labels"]
 
 
 def encode_labels(
@@ -74,6 +74,72 @@ def encode_labels(
     return codes, classes
 
 
+def align_labels(
+    y: Any, graph: Graph, missing_label: int | float | str | None = -1
+) -> Any:
+    """Put a Series of labels into the order of a graph's named nodes.
+
+    Parameters
+    ----------
+    y : array-like
+        A pandas Series whose index holds names of nodes is aligned. All else goes by
+        position and is returned as it is: other arrays, a Series with plain row
+        numbers or with an index in which no node's name occurs, and the labels of a
+        graph without names.
+    graph : Graph
+        A whole graph or a selection of one.
+    missing_label : int, float, str or None, default=-1
+        What selected nodes get that `y` doesn't name, where it fits the dtype of
+        `y`; None else.
+
+    Returns
+    -------
+    array-like
+        One label a selected node, where `y` was aligned.
+
+    Raises
+    ------
+    LabelError
+        If the index of `y` has names of nodes and others that are none, or one twice.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sktifa.graph import Graph
+    >>> from sktifa.labels import align_labels
+    >>> graph = Graph([[0, 1], [1, 0]], node_names=["ann", "bob"])
+    >>> align_labels(pd.Series({"bob": 3}), graph)
+    array([-1,  3])
+    """
+    is_series = hasattr(y, "iloc") and getattr(y, "ndim", 0) == 1
+    if graph.node_names is None or not is_series or _is_row_numbers(y.index):
+        return y
+    names = graph.node_names
+    known = y.index.isin(names)
+    if not known.any():
+        return y
+    if not known.all():
+        name = y.index[int(known.argmin())]
+        raise LabelError(
+            f"y has a label for {name!r}, which is no node of the graph: drop it, or "
+            "give y.to_numpy() to go by position."
+        )
+    if not y.index.is_unique:
+        name = y.index[y.index.duplicated()][0]
+        raise LabelError(f"y has node {name!r} twice: keep one label a node.")
+    place = y.index.get_indexer(names[graph.nodes])
+    labels = y.to_numpy()
+    there = place >= 0
+    if there.all():
+        return labels[place]
+    if labels.dtype.kind in "iu" and isinstance(missing_label, (int, np.integer)):
+        aligned = np.full(len(graph), missing_label, dtype=np.int64)
+    else:
+        aligned = np.full(len(graph), None, dtype=object)
+    aligned[there] = labels[place[there]]
+    return aligned
+
+
 def check_labels_length(graph: Graph, y: ArrayLike) -> None:
     """Check that there is one label a selected node.
 
@@ -105,6 +171,11 @@ def check_labels_length(graph: Graph, y: ArrayLike) -> None:
             f"{graph.n_nodes} nodes are selected: give one label a selected node, "
             f"missing_label where there is none{hint}."
         )
+
+
+def _is_row_numbers(index: Any) -> bool:
+    """Whether a pandas index only counts the rows."""
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
 
 
 def _is_missing(

@@ -28,7 +28,12 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from torch_geometric.data import Data, HeteroData
 
-from sktifa.exceptions import GraphError, GraphWarning, ParameterError
+from sktifa.exceptions import (
+    GraphError,
+    GraphWarning,
+    NodeNameError,
+    ParameterError,
+)
 from sktifa.graph import Graph, as_graph
 
 TRIANGLE = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]])
@@ -680,3 +685,77 @@ def test_real_graphs_keep_their_counts(cora, citeseer):
     isolated = np.diff(citeseer.graph.adjacency.indptr) == 0
     assert isolated.sum() == 48
     assert len(citeseer.graph[isolated]) == 48
+
+
+# --------------------------------------------------------------- names of nodes
+
+
+def named_path():
+    path = np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1)
+    return Graph(path, np.eye(4), node_names=["ann", "bob", "cat", "dan"])
+
+
+def test_nodes_are_selected_by_name():
+    graph = named_path()
+    assert graph[["cat", "ann"]].nodes.tolist() == [2, 0]
+    assert graph["bob"].nodes.tolist() == [1]
+    assert graph[pd.Index(["dan"])].nodes.tolist() == [3]
+    assert graph[graph.node_names.tolist()].is_whole
+    part = graph[[3, 1]]
+    assert part[["bob"]].nodes.tolist() == [1]
+    with pytest.raises(NodeNameError, match="^node 'ann' is not selected"):
+        part[["bob", "ann"]]
+    with pytest.raises(KeyError, match="'eve' is not in the graph"):
+        graph[["eve"]]
+    with pytest.raises(NodeNameError, match="no names"):
+        Graph(graph.adjacency)[["ann"]]
+
+
+def test_whole_numbers_as_names_leave_brackets_to_positions():
+    graph = Graph(TRIANGLE, node_names=[2, 0, 1])
+    assert graph[[2, 0]].nodes.tolist() == [2, 0]
+    assert graph.select([2, 0]).nodes.tolist() == [0, 1]
+    assert graph.node_names.dtype == np.int64
+
+
+def test_names_go_where_nodes_go():
+    graph = named_path()
+    assert graph.subgraph([3, 0]).node_names.tolist() == ["dan", "ann"]
+    assert graph.subgraph(graph[["bob"]].nodes)["bob"].nodes.tolist() == [0]
+    assert graph.with_features(np.ones((4, 1)))[["dan"]].nodes.tolist() == [3]
+    again = pickle.loads(pickle.dumps(graph[["dan", "bob"]]))
+    assert again[["bob"]].nodes.tolist() == [1]
+    assert set(graph.to_networkx().edges) == {
+        ("ann", "bob"),
+        ("bob", "cat"),
+        ("cat", "dan"),
+    }
+    assert graph.fingerprint == Graph(graph.adjacency, np.eye(4)).fingerprint
+    pair = Graph([[0, 1], [1, 0]], node_names=[("a", 1), ("b", 2)])
+    assert pair.select([("b", 2)]).nodes.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", "b"], "2 node_names for 3 nodes"),
+        (["a", "b", "a"], r"'a' stands twice in node_names \(at 2\)"),
+        (["a", None, "b"], r"None is no name \(at 1\)"),
+        ([1.0, np.nan, 2.0], r"nan is no name \(at 1\)"),
+        ([["a"], "b", "c"], r"node_names\[0\] is \['a'\], which is not hashable"),
+    ],
+)
+def test_bad_names_are_refused(names, message):
+    with pytest.raises(GraphError, match=message):
+        Graph(TRIANGLE, node_names=names)
+
+
+def test_results_by_name():
+    graph = named_path()[["cat", "ann"]]
+    predicted = graph.by_name(np.array(["x", "y"]))
+    assert predicted.to_dict() == {"cat": "x", "ann": "y"}
+    chances = graph.by_name(np.array([[0.2, 0.8], [0.6, 0.4]]), ["x", "y"])
+    assert chances.loc["ann", "y"] == 0.4
+    assert Graph(TRIANGLE)[[2]].by_name([7]).to_dict() == {2: 7}
+    with pytest.raises(GraphError, match="2 selected nodes, got shape"):
+        graph.by_name([1, 2, 3])

@@ -6,7 +6,7 @@ import pytest
 
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph
-from sktifa.labels import check_labels_length, encode_labels
+from sktifa.labels import align_labels, check_labels_length, encode_labels
 
 CASES = {
     "integers": ([5, -1, 2, 5], -1, [1, -1, 0, 1], [2, 5]),
@@ -82,3 +82,34 @@ def test_length_speaks_of_the_selection():
         check_labels_length(graph[[0, 2]], [1, 0, 1, 0])
     with pytest.raises(LabelError, match="3 entries, but 4"):
         check_labels_length(graph, [1, 0, 1])
+
+
+def test_a_series_follows_the_names_of_the_nodes():
+    path = np.diag(np.ones(2), 1) + np.diag(np.ones(2), -1)
+    graph = Graph(path, node_names=["ann", "bob", "cat"])
+    shuffled = pd.Series([3, 1, 2], index=["cat", "ann", "bob"])
+    assert align_labels(shuffled, graph).tolist() == [1, 2, 3]
+    assert align_labels(shuffled, graph[["cat", "bob"]]).tolist() == [3, 2]
+    few = shuffled[["bob"]]
+    assert align_labels(few, graph).tolist() == [-1, 2, -1]
+    assert align_labels(few, graph, missing_label=0).tolist() == [0, 2, 0]
+    words = pd.Series({"cat": "x"})
+    assert align_labels(words, graph).tolist() == [None, None, "x"]
+    nullable = pd.Series([True, None], index=["bob", "cat"], dtype="boolean")
+    codes, classes = encode_labels(align_labels(nullable, graph))
+    assert (codes.tolist(), classes.tolist()) == ([-1, 0, -1], [True])
+    with pytest.raises(LabelError, match="'eve', which is no node"):
+        align_labels(pd.Series({"bob": 1, "eve": 2}), graph)
+    with pytest.raises(LabelError, match="node 'bob' twice"):
+        align_labels(pd.Series([1, 2], index=["bob", "bob"]), graph)
+
+
+def test_labels_without_names_go_by_position():
+    by_position = pd.Series([3, 1, 2])
+    graph = Graph(np.ones((3, 3)), node_names=[2, 0, 1])
+    assert align_labels(by_position, graph) is by_position
+    filtered = pd.Series([3, 1, 2], index=[10, 20, 30])
+    assert align_labels(filtered, graph) is filtered
+    nameless = pd.Series([3, 1, 2], index=[2, 1, 0])
+    assert align_labels(nameless, Graph(np.ones((3, 3)))) is nameless
+    assert align_labels([1, 2, 3], graph) == [1, 2, 3]

@@ -12,7 +12,7 @@ from sktifa.datasets import (
     make_block_graph,
 )
 from sktifa.graph import Graph
-from sktifa.information.tig import LabelPropagationTIG
+from sktifa.information.transformer import LabelPropagationTIG
 from sktifa.model_selection import (
     BatchedGridSearchCV,
     BatchedRandomizedSearchCV,

@@ -18,7 +18,7 @@ from sktifa.diagnostics import accuracy_by_gain
 from sktifa.displays import GainBinsDisplay
 from sktifa.exceptions import SktifaError
 from sktifa.graph import Graph
-from sktifa.information.tig import LabelPropagationTIG
+from sktifa.information.transformer import LabelPropagationTIG
 from sktifa.model_selection import LabeledNodeShuffleSplit
 
 __all__ = ["main"]

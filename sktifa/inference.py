@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from sktifa.information.statistics import DeviceGraph, as_tensor
 from sktifa.sampling.prefetch import prefetch
+from sktifa.tensors.arrays import as_tensor
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.jit import njit
 from sktifa.tensors.sparse import Adjacency, Features
 from sktifa.training.encoders import Encoder

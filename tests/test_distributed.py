@@ -32,7 +32,7 @@ GRADIENTS = (
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
 from sktifa.training.encoders import build_encoder
 from sktifa.training.sources import NodeFeatures, SampledBatches, SubgraphContrast
-from sktifa.information.statistics import DeviceGraph
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.training.engine import ContrastiveObjective, _Step
 
 cpu = torch.device("cpu")

@@ -15,11 +15,13 @@ import torch
 
 from benchmarks._report import RESULTS
 from benchmarks.scale._common import keep, peak_memory, timed, training_steps
-from sktifa import Graph, TIFAGCLClassifier, statistics
+from sktifa import Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
-from sktifa.information.statistics import DeviceGraph
+from sktifa.information.loss_weights import loss_weights
+from sktifa.information.tig import annotated_information, information_gain
 from sktifa.sampling import SAINTTIFASampler
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.training.sources import NodeFeatures
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_400_000)
@@ -28,13 +30,12 @@ CLASSES, DEGREE = 10, 20.0
 
 def time_of_statistics(graph: Graph, y: np.ndarray, device: torch.device) -> float:
     placed = DeviceGraph.from_graph(graph, device)
-    features = NodeFeatures(graph.features, device)
+    resident = NodeFeatures(graph.features, device).resident
+    features = graph.features if resident is None else resident
 
     def compute() -> None:
-        z = statistics.annotated_information(
-            placed, graph.features, y, CLASSES, resident=features.resident
-        )
-        statistics.loss_weights(statistics.information_gain(z), 0.2, 2.2)
+        z = annotated_information(placed, y, CLASSES, features=features)
+        loss_weights(information_gain(z))
 
     return timed(compute, device)
 

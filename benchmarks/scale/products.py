@@ -27,12 +27,18 @@ from benchmarks.scale._common import (
     utilization,
     wait,
 )
-from sktifa import Graph, TIFAGCLClassifier, statistics
+from sktifa import Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
-from sktifa.information.statistics import DeviceGraph
+from sktifa.information.loss_weights import loss_weights
+from sktifa.information.tig import (
+    annotated_information,
+    information_gain,
+    label_distribution,
+)
 from sktifa.sampling import SAINTTIFASampler
 from sktifa.sampling.subgraph import arc_distances
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.training.sources import NodeFeatures
 
 NODES, CLASSES, FEATURES, DEGREE, LABELED = 2_449_029, 47, 100, 53.0, 0.08
@@ -89,24 +95,23 @@ def main() -> None:
     tell("copy graph and features", time.perf_counter() - start, "s")
     parts: dict[str, torch.Tensor] = {}
 
+    resident = whole["features"].resident
+    features = graph.features if resident is None else resident
+
     def information() -> None:
-        parts["z"] = statistics.annotated_information(
-            whole["graph"],
-            graph.features,
-            y,
-            CLASSES,
-            resident=whole["features"].resident,
+        parts["z"] = annotated_information(
+            whole["graph"], y, CLASSES, features=features
         )
 
     def weights() -> None:
-        gain = statistics.information_gain(parts["z"])
-        parts["w"] = statistics.loss_weights(gain, 0.2, 2.2)
+        gain = information_gain(parts["z"])
+        parts["w"] = loss_weights(gain, 0.2, 2.2)
 
     def distances() -> None:
         pattern = whole["graph"].crow, whole["graph"].col
         if device.type == "cpu":
             pattern = graph.adjacency.indptr, graph.adjacency.indices
-        arc_distances(pattern, statistics.label_distribution(parts["z"]))
+        arc_distances(pattern, label_distribution(parts["z"]))
 
     spent = 0.0
     for name, work in (

@@ -32,11 +32,11 @@ from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
-from sktifa.information import statistics
-from sktifa.information.statistics import DeviceGraph
+from sktifa.information.tig import annotated_information
 from sktifa.labels import encode_labels
 from sktifa.rows import RowGraph
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.sparse import Adjacency, Features
 from sktifa.training.encoders import ENCODERS, EncoderName, build_encoder
 from sktifa.training.engine import (
@@ -781,9 +781,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         placed = DeviceGraph.from_graph(graph, device if fits else torch.device("cpu"))
         information = None
         if self._needs_information(sampler):
-            information = statistics.annotated_information(
+            information = annotated_information(
                 placed,
-                graph.features,
                 everyone,
                 len(self.classes_),
                 restart_probability=getattr(
@@ -791,7 +790,11 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     "restart_probability",
                     getattr(sampler, "restart_probability", 0.15),
                 ),
-                resident=features.resident if self.feature_norm is None else None,
+                features=(
+                    graph.features
+                    if features.resident is None or self.feature_norm is not None
+                    else features.resident
+                ),
             )
         if isinstance(sampler, SAINTTIFASampler):
             sampler.fit(graph, everyone, information=information, on_device=placed)

@@ -30,7 +30,6 @@ from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
-from sktifa.information import statistics
 from sktifa.information.loss_weights import loss_weights
 from sktifa.information.tig import (
     annotated_information,
@@ -359,8 +358,8 @@ loss_curve_, validation_scores_, validation_losses_
     ) -> SubgraphContrast | None:
         assert information is not None
         self._check_ranges()
-        gain = statistics.information_gain(information, self.clarity_weight)
-        by_gain = statistics.loss_weights(gain, self.weight_min, self.weight_max)
+        gain = information_gain(information, self.clarity_weight)
+        by_gain = loss_weights(gain, self.weight_min, self.weight_max)
         middle = torch.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
         weights = by_gain if self.weighting == "tifa" else middle
         self.gain_ = self._by_row(gain.cpu().numpy())
@@ -377,9 +376,7 @@ loss_curve_, validation_scores_, validation_losses_
                 negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
             )
             if self.pairing == "tifa":
-                distribution = statistics.label_distribution(
-                    information, self.label_distribution
-                )
+                distribution = label_distribution(information, self.label_distribution)
         return SubgraphContrast(
             weights.float().to(device),
             self._perturbation_settings(),

@@ -1,30 +1,32 @@
-"""Loss weights: the less annotated information a node receives, the more it counts."""
+"""From the gain to weights: contrast where little arrives, trust where much does."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
+import torch
 
 from sktifa.exceptions import ParameterError
+from sktifa.tensors.arrays import ArrayOrTensor, as_tensor, like
 
-__all__ = ["loss_weights", "tie_averaged_ranks"]
+__all__ = ["loss_weights", "tie_averaged_ranks", "trust"]
 
 
-def tie_averaged_ranks(gain: ArrayLike) -> NDArray[np.float64]:
+def tie_averaged_ranks(gain: ArrayOrTensor) -> ArrayOrTensor:
     """Rank from the smallest value, 0-based, giving ties their average rank.
 
     Nodes that no label reaches share a gain of 0, and they are not few (a third of
     CiteSeer with 20 labels a class): any other rule would order them by accident.
+    Values that are equal in float32 are ties, so that rounding, which differs between
+    devices, orders no node either.
 
     Parameters
     ----------
-    gain : array-like of shape (n,)
+    gain : array or Tensor of shape (n,)
         Topology information gain of each node (paper: T).
 
     Returns
     -------
-    ndarray of float64, shape (n,)
+    array or Tensor of float64, shape (n,)
         Between 0 and n - 1.
 
     Raises
@@ -34,26 +36,31 @@ def tie_averaged_ranks(gain: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sktifa.information.loss_weights import tie_averaged_ranks
-    >>> tie_averaged_ranks([0.3, 0.0, 0.0, 0.1])
+    >>> tie_averaged_ranks(np.array([0.3, 0.0, 0.0, 0.1]))
     array([3. , 0.5, 0.5, 2. ])
     """
-    gain = np.asarray(gain, dtype=np.float64)
-    if gain.ndim != 1:
+    values = as_tensor(gain).float()
+    if values.ndim != 1:
         raise ParameterError(
-            f"gain must be one-dimensional, one value a node, got shape {gain.shape}."
+            "gain must be one-dimensional, one value a node, got shape "
+            f"{tuple(values.shape)}."
         )
-    if np.isnan(gain).any():
-        at = int(np.isnan(gain).argmax())
-        raise ParameterError(f"gain[{at}] is NaN: a rank needs a number.")
-    # In float32: nodes whose gains are equal but for rounding are ties too, so that
-    # the order of a sum, which differs between devices, orders no node.
-    return rankdata(gain.astype(np.float32), method="average") - 1.0
+    is_nan = values.isnan()
+    if is_nan.any():
+        raise ParameterError(
+            f"gain[{int(is_nan.int().argmax())}] is NaN: a rank needs a number."
+        )
+    _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
+    # The c values that end at cumulated count e have the ranks e - c to e - 1.
+    ranks = counts.cumsum(0).double() - (counts.double() + 1) / 2
+    return like(gain, ranks[inverse])
 
 
 def loss_weights(
-    gain: ArrayLike, weight_min: float = 0.2, weight_max: float = 2.2
-) -> NDArray[np.float64]:
+    gain: ArrayOrTensor, weight_min: float = 0.2, weight_max: float = 2.2
+) -> ArrayOrTensor:
     """Weigh each node's contrastive loss by its rank in information gain (Eq. 10).
 
     ``w_i = w_min + (w_max - w_min) / 2 * (1 + cos(pi * rank_i / n))``: `weight_max`
@@ -61,14 +68,14 @@ def loss_weights(
 
     Parameters
     ----------
-    gain : array-like of shape (n,)
+    gain : array or Tensor of shape (n,)
         Topology information gain of each node (paper: T).
     weight_min, weight_max : float, default=0.2, 2.2
         Range of the weights (paper: w_min, w_max).
 
     Returns
     -------
-    ndarray of float64, shape (n,)
+    array or Tensor of float64, shape (n,)
 
     Raises
     ------
@@ -77,8 +84,10 @@ def loss_weights(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sktifa.information.loss_weights import loss_weights
-    >>> loss_weights([0.4, 0.1, 0.2, 0.3], weight_min=1, weight_max=2).round(3)
+    >>> gain = np.array([0.4, 0.1, 0.2, 0.3])
+    >>> loss_weights(gain, weight_min=1, weight_max=2).round(3)
     array([1.146, 2.   , 1.854, 1.5  ])
     """
     if not 0 <= weight_min <= weight_max < np.inf:
@@ -86,6 +95,36 @@ def loss_weights(
             "weights need 0 <= weight_min <= weight_max, got "
             f"weight_min={weight_min} and weight_max={weight_max}."
         )
-    ranks = tie_averaged_ranks(gain)
-    height = (1 + np.cos(np.pi * ranks / max(len(ranks), 1))) / 2
-    return weight_min + (weight_max - weight_min) * height
+    height = (1 + torch.cos(torch.pi * _relative_ranks(gain))) / 2
+    return like(gain, weight_min + (weight_max - weight_min) * height)
+
+
+def trust(gain: ArrayOrTensor) -> ArrayOrTensor:
+    """Tell how far a node's propagated labels can be trusted: ``(rank_i / n)^2``.
+
+    The opposite of :func:`loss_weights`, and no part of the paper: where most annotated
+    information arrives, the propagated labels are right most often.
+
+    Parameters
+    ----------
+    gain : array or Tensor of shape (n,)
+        Topology information gain of each node (paper: T).
+
+    Returns
+    -------
+    array or Tensor of float64, shape (n,)
+        In [0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.information.loss_weights import trust
+    >>> trust(np.array([0.4, 0.1, 0.2, 0.3]))
+    array([0.5625, 0.    , 0.0625, 0.25  ])
+    """
+    return like(gain, _relative_ranks(gain).square())
+
+
+def _relative_ranks(gain: ArrayOrTensor) -> torch.Tensor:
+    ranks = tie_averaged_ranks(as_tensor(gain))
+    return ranks / max(len(ranks), 1)

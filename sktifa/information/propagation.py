@@ -18,13 +18,16 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sktifa.checks import check_adjacency
+from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, ParameterError
+from sktifa.tensors.arrays import as_tensor
+from sktifa.tensors.device_graph import DeviceGraph
 
 __all__ = ["Normalization", "label_propagation", "propagate_on_device"]
 
@@ -33,8 +36,6 @@ Normalization = Literal["column", "symmetric", "row"]
 # Rounding errors grow with the condition of the system, about 2 / alpha: float32 is
 # good for a relative error of this much divided by alpha.
 _FLOAT32_ERROR = 1e-6
-
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
 
 def label_propagation(
@@ -96,35 +97,36 @@ def label_propagation(
            [0.3333]])
     """
     adjacency = check_adjacency(adjacency, dtype=np.float64)
-    sources = np.asarray(sources)
-    if sources.ndim != 2 or sources.shape[0] != adjacency.shape[0]:
+    sources = as_tensor(sources)
+    n = adjacency.shape[0]
+    if sources.ndim != 2 or sources.shape[0] != n:
         raise GraphError(
-            f"sources must have shape ({adjacency.shape[0]}, n_classes), one row a "
-            f"node, got {sources.shape}."
+            f"sources must have shape ({n}, n_classes), one row a node, got "
+            f"{tuple(sources.shape)}."
         )
-    where = torch.device(device)
-    if where.type not in ("cpu", "cuda"):
-        where = torch.device("cpu")
-    dtype = np.float32 if tol * restart_probability >= _FLOAT32_ERROR else np.float64
-    # MKL and cuSPARSE work in int32.
-    fits = max(adjacency.nnz, adjacency.shape[0]) <= np.iinfo(np.int32).max
-    index = np.int32 if fits else np.int64
-    matrix = torch.sparse_csr_tensor(
-        _copied(adjacency.indptr, where, index),
-        _copied(adjacency.indices, where, index),
-        _copied(adjacency.data, where, dtype),
-        adjacency.shape,
-        check_invariants=False,
-    )
+    where = csr_device(device)
+    dtype = solving_dtype(tol, restart_probability)
     spread = propagate_on_device(
-        matrix,
-        _copied(sources, where, dtype),
+        DeviceGraph.from_csr(adjacency, where).to_csr(dtype),
+        sources.to(where, dtype),
         restart_probability=restart_probability,
         normalization=normalization,
         tol=tol,
         max_iter=max_iter,
     )
     return spread.to("cpu", torch.float64).numpy()
+
+
+def solving_dtype(tol: float, restart_probability: float) -> torch.dtype:
+    """Return float32 where its rounding errors allow `tol`, else float64."""
+    enough = tol * restart_probability >= _FLOAT32_ERROR
+    return torch.float32 if enough else torch.float64
+
+
+def csr_device(device: str | torch.device) -> torch.device:
+    """Return the device itself, or the CPU where it has no CSR products (mps)."""
+    where = resolve_device(device)
+    return where if where.type in ("cpu", "cuda") else torch.device("cpu")
 
 
 @torch.no_grad()
@@ -236,8 +238,3 @@ def _check(
         raise ParameterError(f"tol must be positive, got {tol}.")
     if max_iter < 1:
         raise ParameterError(f"max_iter must be at least 1, got {max_iter}.")
-
-
-def _copied(array: NDArray, device: torch.device, dtype: DTypeLike) -> Tensor:
-    # Copied: a graph's arrays are read-only, which torch can't express.
-    return torch.from_numpy(np.array(array, dtype=dtype)).to(device)

@@ -2,35 +2,34 @@
 
 Labels are propagated along the edges (Eq. 1), tempered by how alike a node's features
 and a class are (Appendix A1), and summed up in one number a node, its gain (Eq. 2-4).
+What takes a `Graph` or an array gives arrays; what takes a `DeviceGraph` or a tensor
+stays on the device, with graphs of millions of nodes in mind.
 """
 
 from __future__ import annotations
 
-import numbers
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
-from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_random_state, gen_batches
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import row_norms
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
 
-from sktifa.checks import check_rows
-from sktifa.device import resolve_device
-from sktifa.exceptions import GraphError, LabelError, ParameterError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
-from sktifa.information.loss_weights import loss_weights
-from sktifa.information.propagation import Normalization, label_propagation
-from sktifa.labels import check_labels_length, encode_labels
+from sktifa.exceptions import LabelError, ParameterError
+from sktifa.graph import Graph
+from sktifa.information.propagation import (
+    Normalization,
+    csr_device,
+    propagate_on_device,
+    solving_dtype,
+)
+from sktifa.tensors.arrays import ArrayOrTensor, as_tensor, like, row_blocks
+from sktifa.tensors.device_graph import DeviceGraph
 
 __all__ = [
-    "LabelPropagationTIG",
+    "Aggregate",
     "annotated_information",
     "clarity",
     "class_prototypes",
@@ -38,25 +37,29 @@ __all__ = [
     "information_gain",
     "intensity",
     "label_distribution",
+    "propagated_labels",
+    "teacher_distribution",
 ]
 
 Matrix: TypeAlias = NDArray[Any] | sparse.csr_array
+Codes: TypeAlias = NDArray[np.integer] | Tensor
 Aggregate = Literal["sum", "mean"]
 
-# Feature rows cast to float64 at a time.
-_ROWS = 65536
+# Graphs of more arcs are solved to 1e-5, for which float32 will do: finer than ranks
+# of the gain need.
+_LARGE = 1 << 22
 
 
 def class_prototypes(
-    features: Matrix, codes: NDArray[np.integer], n_classes: int
+    features: Matrix | Tensor, codes: Codes, n_classes: int
 ) -> NDArray[np.float64]:
     """Average the features of each class's labelled nodes (Appendix A1).
 
     Parameters
     ----------
-    features : ndarray or csr_array of shape (n, h)
+    features : ndarray, csr_array or Tensor of shape (n, h)
         Node features (paper: X). CSR features are not made dense.
-    codes : ndarray of int, shape (n,)
+    codes : ndarray or Tensor of int, shape (n,)
         Class of each node; -1 where unlabelled.
     n_classes : int
         Number of classes.
@@ -74,6 +77,7 @@ def class_prototypes(
     >>> class_prototypes(features, np.array([0, 0, -1]), n_classes=1)
     array([[2., 1.]])
     """
+    codes = as_tensor(codes).cpu().numpy()
     labelled = np.flatnonzero(codes >= 0)
     of_class = codes[labelled]
     counts = np.bincount(of_class, minlength=n_classes)
@@ -81,7 +85,12 @@ def class_prototypes(
         (1 / counts[of_class], (of_class, np.arange(len(labelled)))),
         shape=(n_classes, len(labelled)),
     )
-    prototypes = shares @ features[labelled]
+    if isinstance(features, Tensor):
+        rows: Any = features[torch.from_numpy(labelled).to(features.device)]
+        rows = rows.cpu().numpy()
+    else:
+        rows = features[labelled]
+    prototypes = shares @ rows
     return prototypes.toarray() if sparse.issparse(prototypes) else prototypes
 
 
@@ -110,26 +119,82 @@ def feature_affinity(
     array([[1. , 0.5],
            [0.5, 0.5]])
     """
-    directions = _divided(prototypes, row_norms(prototypes)[:, None]).T
-    affinity = np.empty((features.shape[0], prototypes.shape[0]))
-    for rows in gen_batches(features.shape[0], _ROWS):
-        block = features[rows].astype(np.float64)
-        cosine = _divided(block @ directions, row_norms(block)[:, None])
-        affinity[rows] = (1 + np.clip(cosine, -1, 1)) / 2
-    return affinity
+    affinity = torch.ones(
+        features.shape[0], len(prototypes), dtype=torch.float64, device="cpu"
+    )
+    _multiply_by_affinity(affinity, features, prototypes)
+    return affinity.numpy()
 
 
+def _multiply_by_affinity(
+    information: Tensor, features: Matrix | Tensor, prototypes: NDArray[np.floating]
+) -> None:
+    """Temper information in place, in its dtype and where it lies, block by block."""
+    dtype, device = information.dtype, information.device
+    centres = torch.tensor(prototypes, dtype=torch.float64, device="cpu")
+    directions = (centres / _norms(centres)).T.to(dtype)
+    on_device = directions.to(device)
+    n, width = features.shape
+    for rows in row_blocks(n, 4 * width):  # of which there are copies in float64
+        block = features[rows]
+        if sparse.issparse(block):
+            block = block.astype(directions.numpy().dtype)
+            norm = row_norms(block)[:, None]
+            cosine = block @ directions.numpy()
+            cosine = as_tensor(cosine / np.where(norm > 0, norm, 1)).to(device)
+        else:
+            dense = as_tensor(block).to(device, dtype)
+            cosine = dense @ on_device / _norms(dense)
+        information[rows] *= cosine.clamp_(-1, 1).add_(1).div_(2)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """Return each row's norm, 1 for a row of zeros."""
+    norm = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return torch.where(norm > 0, norm, 1)
+
+
+@overload
 def annotated_information(
     graph: Graph,
-    codes: NDArray[np.integer],
+    codes: Codes,
     n_classes: int,
     *,
+    restart_probability: float = ...,
+    normalization: Normalization = ...,
+    aggregate: Aggregate = ...,
+    tol: float | None = ...,
+    device: str | torch.device = ...,
+) -> NDArray[np.float64]: ...
+
+
+@overload
+def annotated_information(
+    graph: DeviceGraph,
+    codes: Codes,
+    n_classes: int,
+    *,
+    features: Matrix | Tensor,
+    restart_probability: float = ...,
+    normalization: Normalization = ...,
+    aggregate: Aggregate = ...,
+    tol: float | None = ...,
+) -> Tensor: ...
+
+
+@torch.no_grad()
+def annotated_information(
+    graph: Graph | DeviceGraph,
+    codes: Codes,
+    n_classes: int,
+    *,
+    features: Matrix | Tensor | None = None,
     restart_probability: float = 0.15,
     normalization: Normalization = "column",
     aggregate: Aggregate = "sum",
-    tol: float = 1e-6,
+    tol: float | None = None,
     device: str | torch.device = "cpu",
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64] | Tensor:
     """Measure what reaches each node from each class's labels (Eq. 1, Appendix A1).
 
     ``Z*_ic = Z_ic (1 + cos(X_i, P_c)) / 2``: labels propagated along the edges,
@@ -137,27 +202,32 @@ def annotated_information(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or DeviceGraph
         The whole graph is used, whatever is selected.
-    codes : ndarray of int, shape (graph.n_nodes,)
+    codes : ndarray or Tensor of int, shape (graph.n_nodes,)
         Class of each node of the whole graph; -1 where unlabelled.
     n_classes : int
         Number of classes.
+    features : ndarray, csr_array or Tensor of shape (graph.n_nodes, h), default=None
+        Features of a `DeviceGraph`, on any device, read block by block. A `Graph` has
+        its own.
     restart_probability : float, default=0.15
         In (0, 1] (paper: alpha).
     normalization : {"column", "symmetric", "row"}, default="column"
         See :func:`~sktifa.information.propagation.label_propagation`.
     aggregate : {"sum", "mean"}, default="sum"
         Over the labelled nodes of a class. The paper sums.
-    tol : float, default=1e-6
-        Relative error of the propagation.
+    tol : float, default=None
+        Relative error of the propagation; None allows 1e-6, and 1e-5 on graphs of more
+        than 4 million arcs. Computed in float32 where that is good enough for it.
     device : str or torch.device, default="cpu"
-        Where labels are propagated.
+        Where the labels of a `Graph` are propagated.
 
     Returns
     -------
     ndarray of float64, shape (graph.n_nodes, n_classes)
-        Paper: Z*. Zero where no label of a class reaches.
+        Paper: Z*. Zero where no label of a class reaches. Of a `DeviceGraph`, a Tensor
+        on its device, in the dtype that was computed in.
 
     Raises
     ------
@@ -177,31 +247,99 @@ def annotated_information(
            [0.459, 0.459],
            [0.195, 0.345]])
     """
-    information, prototypes = _propagated(
-        graph,
+    if isinstance(graph, Graph):
+        placed = DeviceGraph.from_graph(graph, csr_device(device))
+        features = graph.features
+    else:
+        placed = graph
+    if features is None:
+        raise ParameterError("a DeviceGraph has no features of its own: give features.")
+    information = propagated_labels(
+        placed,
         codes,
         n_classes,
         restart_probability=restart_probability,
         normalization=normalization,
         aggregate=aggregate,
         tol=tol,
-        device=device,
     )
-    information *= feature_affinity(graph.features, prototypes)
+    prototypes = class_prototypes(features, codes, n_classes)
+    _multiply_by_affinity(information, features, prototypes)
+    if isinstance(graph, Graph):
+        return information.to("cpu", torch.float64).numpy()
     return information
 
 
-def intensity(information: NDArray[np.floating]) -> NDArray[np.floating]:
+@torch.no_grad()
+def propagated_labels(
+    graph: DeviceGraph,
+    codes: Codes,
+    n_classes: int,
+    *,
+    restart_probability: float = 0.15,
+    normalization: Normalization = "column",
+    aggregate: Aggregate = "sum",
+    tol: float | None = None,
+) -> Tensor:
+    """Propagate the labels of each class along the edges (Eq. 1).
+
+    Parameters
+    ----------
+    graph, codes, n_classes, restart_probability, normalization, aggregate, tol
+        As for :func:`annotated_information`.
+
+    Returns
+    -------
+    Tensor of shape (n_nodes, n_classes)
+        Paper: Z, on the device of the graph.
+
+    Raises
+    ------
+    LabelError
+        If `codes` don't have one entry a node of the graph.
+    ParameterError
+        If a parameter is outside its range.
+    """
+    codes = as_tensor(codes).to(graph.device)
+    if codes.shape != (graph.n_nodes,):
+        raise LabelError(
+            f"codes must have shape ({graph.n_nodes},), one entry a node of the whole "
+            f"graph, got {tuple(codes.shape)}."
+        )
+    if int(codes.max()) >= n_classes:
+        raise LabelError(
+            f"codes go up to {int(codes.max())}, but n_classes={n_classes}: classes "
+            f"are numbered from 0 to {n_classes - 1}."
+        )
+    if aggregate not in get_args(Aggregate):
+        raise ParameterError(f"aggregate must be 'sum' or 'mean', got {aggregate!r}.")
+    if tol is None:
+        tol = 1e-6 if len(graph.col) <= _LARGE else 1e-5
+    dtype = solving_dtype(tol, restart_probability)
+    classes = torch.arange(n_classes, device=graph.device)
+    sources = (codes[:, None] == classes).to(dtype)
+    if aggregate == "mean":
+        sources /= sources.sum(0).clamp_min(1)
+    return propagate_on_device(
+        graph.to_csr(dtype),
+        sources,
+        restart_probability=restart_probability,
+        normalization=normalization,
+        tol=tol,
+    )
+
+
+def intensity(information: ArrayOrTensor) -> ArrayOrTensor:
     """Take what arrives from the strongest class: ``max_c Z*_ic`` (Eq. 2).
 
     Parameters
     ----------
-    information : ndarray of shape (n, n_classes)
+    information : array or Tensor of shape (n, n_classes)
         From :func:`annotated_information` (paper: Z*).
 
     Returns
     -------
-    ndarray of shape (n,)
+    array or Tensor of shape (n,)
 
     Examples
     --------
@@ -210,20 +348,20 @@ def intensity(information: NDArray[np.floating]) -> NDArray[np.floating]:
     >>> intensity(np.array([[0.5, 0.2], [0.0, 0.0]]))
     array([0.5, 0. ])
     """
-    return information.max(axis=1)
+    return like(information, as_tensor(information).amax(1))
 
 
-def clarity(information: NDArray[np.floating]) -> NDArray[np.floating]:
+def clarity(information: ArrayOrTensor) -> ArrayOrTensor:
     """Take minus what arrives from the other classes: ``max - sum`` (Eq. 3).
 
     Parameters
     ----------
-    information : ndarray of shape (n, n_classes)
+    information : array or Tensor of shape (n, n_classes)
         From :func:`annotated_information` (paper: Z*).
 
     Returns
     -------
-    ndarray of shape (n,)
+    array or Tensor of float64, shape (n,)
         Never positive; the larger, the clearer.
 
     Examples
@@ -233,12 +371,13 @@ def clarity(information: NDArray[np.floating]) -> NDArray[np.floating]:
     >>> clarity(np.array([[0.5, 0.25], [0.0, 0.0]]))
     array([-0.25,  0.  ])
     """
-    return information.max(axis=1) - information.sum(axis=1)
+    z = as_tensor(information)
+    return like(information, z.amax(1).double() - z.sum(1, dtype=torch.float64))
 
 
 def information_gain(
-    information: NDArray[np.floating], clarity_weight: float = 0.1
-) -> NDArray[np.floating]:
+    information: ArrayOrTensor, clarity_weight: float = 0.1
+) -> ArrayOrTensor:
     """Sum up what reaches a node in one number, its TIG (Eq. 4).
 
     ``T = intensity + clarity_weight / (k - 1) * clarity``. For a `clarity_weight` up to
@@ -247,14 +386,14 @@ def information_gain(
 
     Parameters
     ----------
-    information : ndarray of shape (n, n_classes)
+    information : array or Tensor of shape (n, n_classes)
         From :func:`annotated_information` (paper: Z*).
     clarity_weight : float, default=0.1
         Weight of clarity against intensity (paper: lambda).
 
     Returns
     -------
-    ndarray of shape (n,)
+    array or Tensor of float64, shape (n,)
         Paper: T.
 
     Raises
@@ -269,27 +408,27 @@ def information_gain(
     >>> information_gain(np.array([[0.5, 0.25], [0.0, 0.0]]))
     array([0.475, 0.   ])
     """
-    n_classes = information.shape[1]
+    z = as_tensor(information)
+    n_classes = z.shape[1]
     if n_classes < 2:
         raise LabelError(
             "the information gain compares classes, but the labelled nodes are all of "
             "1 class: label nodes of at least 2."
         )
-    return intensity(information) + clarity_weight / (n_classes - 1) * clarity(
-        information
-    )
+    gain = intensity(z).double() + clarity_weight / (n_classes - 1) * clarity(z)
+    return like(information, gain)
 
 
 def label_distribution(
-    information: NDArray[np.floating],
+    information: ArrayOrTensor,
     kind: Literal["sum", "softmax"] = "sum",
     smoothing: float = 1e-3,
-) -> NDArray[np.float64]:
+) -> ArrayOrTensor:
     """Make a distribution over the classes of what reaches each node (Eq. 11).
 
     Parameters
     ----------
-    information : ndarray of shape (n, n_classes)
+    information : array or Tensor of shape (n, n_classes)
         From :func:`annotated_information` (paper: Z*). Not negative.
     kind : {"sum", "softmax"}, default="sum"
         ``(Z* + s) / sum_c(Z* + s)``, or the paper's ``softmax(Z*)``. Z* is so small
@@ -300,7 +439,7 @@ def label_distribution(
 
     Returns
     -------
-    ndarray of float64, shape (n, n_classes)
+    array or Tensor of shape (n, n_classes)
         Rows sum to 1; uniform where no label reaches.
 
     Raises
@@ -316,482 +455,59 @@ def label_distribution(
     array([[0.66666667, 0.33333333],
            [0.5       , 0.5       ]])
     """
-    information = np.asarray(information, dtype=np.float64)
-    if kind == "sum":
-        if not smoothing > 0:
-            raise ParameterError(f"smoothing must be positive, got {smoothing}.")
-        mean = information.mean()
-        raw = information + (smoothing * mean if mean > 0 else 1)
-    elif kind == "softmax":
-        raw = np.exp(information - information.max(axis=1, keepdims=True))
-    else:
+    z = _in_full(information)
+    if kind == "softmax":
+        return like(information, z.softmax(1))
+    if kind != "sum":
         raise ParameterError(f"kind must be 'sum' or 'softmax', got {kind!r}.")
-    return raw / raw.sum(axis=1, keepdims=True)
+    mean = float(z.mean(dtype=torch.float64))
+    return like(information, _smoothed(z, smoothing, mean if mean > 0 else 1.0))
 
 
-def _returns_columns(estimator: LabelPropagationTIG) -> bool:
-    return not estimator.as_graph
+def teacher_distribution(
+    information: ArrayOrTensor, smoothing: float = 1e-4
+) -> ArrayOrTensor:
+    """Make of what reaches each node what a teacher would say of its class.
 
-
-class LabelPropagationTIG(TransformerMixin, BaseEstimator):
-    """Features of how much annotated information reaches each node (Eq. 1-4).
-
-    Each node gets Z* (a column a class: what arrives from its labelled nodes), its
-    intensity, its clarity and its topology information gain.
-
-    A labelled node receives most from itself, so its own columns give its label away
-    to the step that follows. Therefore `fit_transform` is cross-fitted like that of
-    :class:`~sklearn.preprocessing.TargetEncoder`: labelled nodes get the columns that
-    come about without the labels of their own fold. ``fit(X, y).transform(X)``, where
-    every label counts, is another result: use it for nodes that are not labelled.
+    As :func:`label_distribution` by "sum", but smoothed by the same amount whatever
+    the graph: the less reaches a node, the closer its row is to uniform.
 
     Parameters
     ----------
-    restart_probability : float, default=0.15
-        In (0, 1]; the larger, the less far labels travel (paper: alpha).
-    clarity_weight : float, default=0.1
-        Weight of clarity against intensity, in [0, 1] (paper: lambda).
-    normalization : {"column", "symmetric", "row"}, default="column"
-        Of the adjacency, see :func:`~sktifa.information.propagation.label_propagation`.
-    aggregate : {"sum", "mean"}, default="sum"
-        Over the labelled nodes of a class. The paper sums; "mean" makes classes with
-        many labels and with few alike.
-    cv : int or None, default=5
-        Number of folds of the cross-fitting, stratified; never more than there are
-        labelled nodes, so few labels make it leave-one-out. A class whose labels are
-        all in one fold sends nothing to that fold. None switches cross-fitting off:
-        then `fit_transform` leaks.
-    as_graph : bool, default=False
-        Return the graph with the columns appended to its features, for a graph
-        classifier to follow. Such a graph has one set of features for fitting and for
-        predicting: its labelled nodes are cross-fitted in `transform`, too. There are
-        no feature names out and `set_output` is without effect; the graph names its
-        columns itself where it has `feature_names`.
-    missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node in `y`. None and NaN mark one in any case.
-    n_neighbors : int, default=15
-        For a plain feature matrix: neighbours of a row in the graph made of it.
-    tol : float, default=1e-6
-        Relative error of the propagation.
-    device : str, default="auto"
-        Where labels are propagated: "auto", "cpu", "cuda", "cuda:1", ...
-    random_state : int, RandomState instance or None, default=None
-        Deals the labelled nodes into folds.
+    information : array or Tensor of shape (n, n_classes)
+        From :func:`annotated_information` (paper: Z*). Not negative.
+    smoothing : float, default=1e-4
+        Added to each entry. Positive.
 
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-        The labels that occur, sorted.
-    gain_ : ndarray of float64, shape (n_nodes,)
-        Information gain of every node of the whole graph, every label counting
-        (paper: T).
-    prototypes_ : ndarray of float64, shape (n_classes, n_features_in_)
-        Mean features of each class's labelled nodes (paper: P).
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of str
-        Their names, where they have names.
+    Returns
+    -------
+    array or Tensor of shape (n, n_classes)
+        Rows sum to 1; uniform where no label reaches.
 
-    See Also
-    --------
-    annotated_information, information_gain : The same as functions.
-    TIFAGCLClassifier : Weighs its contrastive loss by this gain.
-
-    Notes
-    -----
-    `transform` takes the graph of `fit` or a selection of it. On another graph there
-    are no labels to propagate, and GraphError says so. Rows of a plain matrix, new or
-    not, are tied to their `n_neighbors` nearest training rows and get the mean of what
-    those received, tempered by their own affinity to each class.
-
-    Z* of most nodes is far below 1: put a StandardScaler between this step and a
-    classifier that is regularised, such as LogisticRegression. In a pipeline whose
-    last step doesn't know unlabelled nodes, fit on ``graph[labeled], y[labeled]``.
+    Raises
+    ------
+    ParameterError
+        If `smoothing` is not positive.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sktifa.graph import Graph
-    >>> from sktifa.information.tig import LabelPropagationTIG
-    >>> path = Graph(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1), np.ones((5, 1)))
-    >>> y = np.array(["left", None, None, None, "right"], dtype=object)
-    >>> tig = LabelPropagationTIG().fit(path, y)
-    >>> tig.transform(path).shape
-    (5, 5)
-    >>> tig.get_feature_names_out().tolist()
-    ['information_left', 'information_right', 'intensity', 'clarity', 'gain']
-    >>> tig.gain_.round(2)
-    array([0.28, 0.32, 0.18, 0.32, 0.28])
+    >>> from sktifa.information.tig import teacher_distribution
+    >>> teacher_distribution(np.array([[0.3, 0.1], [0.0, 0.0]])).round(4)
+    array([[0.7499, 0.2501],
+           [0.5   , 0.5   ]])
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "restart_probability": [Interval(numbers.Real, 0, 1, closed="right")],
-        "clarity_weight": [Interval(numbers.Real, 0, 1, closed="both")],
-        "normalization": [StrOptions(set(get_args(Normalization)))],
-        "aggregate": [StrOptions(set(get_args(Aggregate)))],
-        "cv": [Interval(numbers.Integral, 2, None, closed="left"), None],
-        "as_graph": ["boolean"],
-        "missing_label": [numbers.Real, str, None],
-        "n_neighbors": [Interval(numbers.Integral, 1, None, closed="left")],
-        "tol": [Interval(numbers.Real, 0, None, closed="neither")],
-        "device": [str],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        restart_probability: float = 0.15,
-        clarity_weight: float = 0.1,
-        normalization: Normalization = "column",
-        aggregate: Aggregate = "sum",
-        cv: int | None = 5,
-        as_graph: bool = False,
-        missing_label: int | float | str | None = -1,
-        n_neighbors: int = 15,
-        tol: float = 1e-6,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.restart_probability = restart_probability
-        self.clarity_weight = clarity_weight
-        self.normalization = normalization
-        self.aggregate = aggregate
-        self.cv = cv
-        self.as_graph = as_graph
-        self.missing_label = missing_label
-        self.n_neighbors = n_neighbors
-        self.tol = tol
-        self.device = device
-        self.random_state = random_state
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Graph | ArrayLike, y: ArrayLike) -> LabelPropagationTIG:
-        """Propagate the labels of the graph.
-
-        Parameters
-        ----------
-        X : Graph, or a feature matrix of shape (n, n_features)
-            A selection of a graph is enough to see the whole. A matrix becomes a
-            nearest-neighbour graph.
-        y : array-like of shape (len(X),)
-            One label a selected node, `missing_label` where there is none.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        LabelError
-            If there are not at least two classes, or `y` has another length.
-        GraphError
-            If `X` is malformed, or a plain matrix under ``as_graph=True``.
-        """
-        self._fit(X, y)
-        return self
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(
-        self, X: Graph | ArrayLike, y: ArrayLike
-    ) -> NDArray[np.float64] | Graph:
-        """Propagate the labels, and describe each node without its own fold's labels.
-
-        ``fit(X, y).transform(X)`` is another result unless ``cv=None``: see the class.
-
-        Parameters
-        ----------
-        X : Graph, or a feature matrix of shape (n, n_features)
-            As in `fit`.
-        y : array-like of shape (len(X),)
-            As in `fit`.
-
-        Returns
-        -------
-        ndarray of float64, shape (len(X), n_classes + 3), or Graph
-            As in `transform`.
-        """
-        graph, codes, rows = self._fit(X, y)
-        if self.as_graph:
-            return self._appended(graph)
-        return self._cross_fitted(graph, codes, graph.nodes, *rows)
-
-    def transform(self, X: Graph | ArrayLike) -> NDArray[np.float64] | Graph:
-        """Describe nodes by what reaches them.
-
-        Parameters
-        ----------
-        X : Graph, or a feature matrix of shape (m, n_features)
-            The graph of `fit` or a selection of it; rows of a matrix if `fit` had one.
-
-        Returns
-        -------
-        ndarray of float64, shape (len(X), n_classes + 3), or Graph
-            Z* of each class, intensity, clarity, gain. With ``as_graph=True``, `X` with
-            these columns appended to its features.
-
-        Raises
-        ------
-        GraphError
-            If `X` is another graph than that of `fit`.
-        """
-        check_is_fitted(self)
-        if is_feature_matrix(X):
-            if self._neighbors is None:
-                raise GraphError(
-                    f"{type(self).__name__} was fitted on a graph and got an array of "
-                    f"shape {np.shape(X)}: give the graph of fit or a selection of it."
-                )
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
-            )
-            rows = X, self._neighbors.kneighbors(X, return_distance=False)
-            return self._columns(*rows, self._influence, self.prototypes_)
-        graph = as_graph(X)
-        if graph.fingerprint != self._fingerprint:
-            raise GraphError(
-                f"transform got {graph!r}, which is not the graph of fit: labels "
-                "propagate along the edges of one graph. Give that graph or a "
-                "selection of it, or fit anew."
-            )
-        if self.as_graph:
-            return self._appended(graph)
-        return self._columns(*_nodes_of(graph), self._influence, self.prototypes_)
-
-    def loss_weights(
-        self, weight_min: float = 0.2, weight_max: float = 2.2
-    ) -> NDArray[np.float64]:
-        """Weigh a contrastive loss by `gain_`, see :func:`.loss_weights` (Eq. 10).
-
-        Parameters
-        ----------
-        weight_min, weight_max : float, default=0.2, 2.2
-            Range of the weights (paper: w_min, w_max).
-
-        Returns
-        -------
-        ndarray of float64, shape (n_nodes,)
-            For every node of the whole graph.
-        """
-        check_is_fitted(self)
-        return loss_weights(self.gain_, weight_min, weight_max)
-
-    @available_if(_returns_columns)
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Name the columns.
-
-        Parameters
-        ----------
-        input_features : ignored
-            The columns don't stem from single features.
-
-        Returns
-        -------
-        ndarray of str, shape (n_classes + 3,)
-        """
-        check_is_fitted(self)
-        return np.array(self._column_names(), dtype=object)
-
-    def set_output(
-        self, *, transform: Literal["default", "pandas", "polars"] | None = None
-    ) -> LabelPropagationTIG:
-        """Choose the container of the columns; a graph stays a graph.
-
-        Parameters
-        ----------
-        transform : {"default", "pandas", "polars"} or None, default=None
-            As everywhere in scikit-learn. Without effect for ``as_graph=True``.
-
-        Returns
-        -------
-        self
-        """
-        return self if self.as_graph else super().set_output(transform=transform)
-
-    # ---------------------------------------------------------------- the work
-
-    def _fit(
-        self, X: Any, y: Any
-    ) -> tuple[Graph, NDArray[np.int64], tuple[Matrix, NDArray[np.int64]]]:
-        """Return the graph, the codes of all its nodes, and what the rows look at."""
-        if y is None:
-            raise LabelError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
-        is_array = is_feature_matrix(X)
-        if is_array:
-            if self.as_graph:
-                raise GraphError(
-                    "as_graph=True needs a graph to append columns to: give "
-                    "Graph.from_features(X)."
-                )
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32
-            )
-        else:
-            X = as_graph(X)
-            self.n_features_in_ = X.n_features
-            self.__dict__.pop("feature_names_in_", None)
-            if X.feature_names is not None:
-                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
-        graph = as_graph(X, n_neighbors=self.n_neighbors)
-        y = column_or_1d(y, warn=True)
-        check_labels_length(graph, y)
-        selected, self.classes_ = encode_labels(y, self.missing_label)
-        codes = np.full(graph.n_nodes, -1)
-        codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
-
-        self._influence, self.prototypes_ = self._propagate(graph, codes)
-        columns = self._columns(
-            *_nodes_of(graph, everywhere=True), self._influence, self.prototypes_
-        )
-        self.gain_ = columns[:, -1]
-        if self.as_graph:
-            everywhere = _nodes_of(graph, everywhere=True)
-            columns = self._cross_fitted(
-                graph, codes, np.arange(graph.n_nodes), *everywhere
-            )
-            self._appendix = columns.astype(np.float32)
-        self._neighbors = self._fingerprint = None
-        if not is_array:
-            self._fingerprint = graph.fingerprint
-            return graph, codes, _nodes_of(graph)
-        self._neighbors = NearestNeighbors(
-            n_neighbors=min(self.n_neighbors, len(graph)), metric="cosine"
-        ).fit(X)
-        return graph, codes, (X, self._neighbors.kneighbors(X, return_distance=False))
-
-    def _propagate(
-        self, graph: Graph, codes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return _propagated(
-            graph,
-            codes,
-            len(self.classes_),
-            restart_probability=self.restart_probability,
-            normalization=self.normalization,
-            aggregate=self.aggregate,
-            tol=self.tol,
-            device=resolve_device(self.device),
-        )
-
-    def _columns(
-        self,
-        features: Matrix,
-        looks_at: NDArray[np.int64],
-        influence: NDArray[np.float64],
-        prototypes: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Describe rows that receive the mean of the nodes they look at."""
-        received = influence[looks_at].mean(axis=1)
-        information = received * feature_affinity(features, prototypes)
-        return np.column_stack(
-            [
-                information,
-                intensity(information),
-                clarity(information),
-                information_gain(information, self.clarity_weight),
-            ]
-        )
-
-    def _cross_fitted(
-        self,
-        graph: Graph,
-        codes: NDArray[np.int64],
-        nodes: NDArray[np.int64],
-        features: Matrix,
-        looks_at: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """Describe rows, which stand for `nodes`, without their own fold's labels."""
-        columns = self._columns(features, looks_at, self._influence, self.prototypes_)
-        for held_out in self._folds(codes):
-            others = codes.copy()
-            others[held_out] = -1
-            rows = np.flatnonzero(np.isin(nodes, held_out))
-            columns[rows] = self._columns(
-                features[rows], looks_at[rows], *self._propagate(graph, others)
-            )
-        return columns
-
-    def _folds(self, codes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Deal the labelled nodes, class by class, into folds."""
-        if self.cv is None:
-            return []
-        labelled = np.flatnonzero(codes >= 0)
-        shuffled = check_random_state(self.random_state).permutation(labelled)
-        by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
-        n_folds = min(self.cv, len(labelled))
-        return [by_class[start::n_folds] for start in range(n_folds)]
-
-    def _appended(self, graph: Graph) -> Graph:
-        features, names = graph.features, graph.feature_names
-        if sparse.issparse(features):
-            appended = sparse.hstack([features, self._appendix], format="csr")
-        else:
-            appended = np.hstack([features, self._appendix])
-        if names is not None:
-            names = [*names, *self._column_names()]
-        return graph.with_features(appended, names)
-
-    def _column_names(self) -> list[str]:
-        of_classes = [f"information_{label}" for label in self.classes_]
-        return [*of_classes, "intensity", "clarity", "gain"]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.target_tags.required = True
-        return tags
+    return like(information, _smoothed(_in_full(information), smoothing, 1.0))
 
 
-def _nodes_of(
-    graph: Graph, everywhere: bool = False
-) -> tuple[Matrix, NDArray[np.int64]]:
-    """Return features of nodes, and that each looks at itself alone."""
-    if everywhere or graph.is_whole:
-        return graph.features, np.arange(graph.n_nodes)[:, None]
-    return graph.features[graph.nodes], graph.nodes[:, None]
+def _in_full(information: ArrayOrTensor) -> Tensor:
+    """Return a tensor as it is, an array in float64."""
+    z = as_tensor(information)
+    return z if isinstance(information, Tensor) else z.double()
 
 
-def _propagated(
-    graph: Graph,
-    codes: NDArray[np.integer],
-    n_classes: int,
-    *,
-    restart_probability: float,
-    normalization: Normalization,
-    aggregate: Aggregate,
-    tol: float,
-    device: str | torch.device,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the two parts of Z*: propagated labels and class prototypes."""
-    codes = np.asarray(codes)
-    if codes.shape != (graph.n_nodes,):
-        raise LabelError(
-            f"codes must have shape ({graph.n_nodes},), one entry a node of the whole "
-            f"graph, got {codes.shape}."
-        )
-    if aggregate not in get_args(Aggregate):
-        raise ParameterError(f"aggregate must be 'sum' or 'mean', got {aggregate!r}.")
-    labelled = np.flatnonzero(codes >= 0)
-    of_class = codes[labelled]
-    sources = np.zeros((graph.n_nodes, n_classes))
-    sources[labelled, of_class] = 1
-    if aggregate == "mean":
-        sources = _divided(sources, sources.sum(axis=0))
-    propagated = label_propagation(
-        graph.adjacency,
-        sources,
-        restart_probability=restart_probability,
-        normalization=normalization,
-        tol=tol,
-        device=device,
-    )
-    return propagated, class_prototypes(graph.features, codes, n_classes)
-
-
-def _divided(
-    values: NDArray[np.floating], by: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    """Divide, where 0 divided by 0 is 0."""
-    return values / np.where(by > 0, by, 1)
+def _smoothed(information: Tensor, smoothing: float, unit: float) -> Tensor:
+    if not smoothing > 0:
+        raise ParameterError(f"smoothing must be positive, got {smoothing}.")
+    raw = information + smoothing * unit
+    return raw.div_(raw.sum(1, keepdim=True))

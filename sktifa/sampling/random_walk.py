@@ -19,8 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from sktifa.device import resolve_device
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
-from sktifa.information import statistics
-from sktifa.information.statistics import DeviceGraph
 from sktifa.information.tig import annotated_information, label_distribution
 from sktifa.labels import check_labels_length, encode_labels
 from sktifa.sampling.base import GraphSampler
@@ -35,6 +33,7 @@ from sktifa.sampling.subgraph import (
     step_probabilities,
     step_thresholds,
 )
+from sktifa.tensors.device_graph import DeviceGraph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -228,8 +227,7 @@ class SAINTTIFASampler(GraphSampler):
             be left out where ``sharpness=0`` or `information` is given.
         information : ndarray of shape (n_nodes, n_classes), default=None
             Z* of the whole graph, where it is known already, from
-            :func:`sktifa.information.tig.annotated_information`; or a tensor, from
-            :func:`sktifa.information.statistics.annotated_information`.
+            :func:`sktifa.information.tig.annotated_information`; or a tensor.
         on_device : DeviceGraph, default=None
             The graph's arrays on `device`, where they lie there already.
 
@@ -270,7 +268,7 @@ class SAINTTIFASampler(GraphSampler):
     def _thresholds(
         self,
         pattern: Pattern,
-        information: NDArray[np.floating] | torch.Tensor | None,
+        information: Array | None,
         device: torch.device,
     ) -> Array | None:
         if self.sharpness == 0:
@@ -288,12 +286,7 @@ class SAINTTIFASampler(GraphSampler):
                 restart_probability=self.restart_probability,
                 device=device,
             )
-        if isinstance(information, torch.Tensor):
-            distribution: Array = statistics.label_distribution(
-                information, self.label_distribution
-            )
-        else:
-            distribution = label_distribution(information, self.label_distribution)
+        distribution = label_distribution(information, self.label_distribution)
         distance = arc_distances(pattern, distribution)
         weights = self.graph_.adjacency.data
         return step_thresholds(

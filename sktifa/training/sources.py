@@ -25,8 +25,9 @@ from sktifa.contrast.subgraph import (
     perturb,
 )
 from sktifa.graph import Graph
-from sktifa.information.statistics import DeviceGraph, as_tensor, row_blocks
 from sktifa.sampling.subgraph import Subgraph
+from sktifa.tensors.arrays import as_tensor, row_blocks
+from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.sparse import DENSE_FILL, Adjacency, Features
 from sktifa.training.engine import Batch, Contrast, View
 from sktifa.training.padded import PaddedBatch

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from sktifa.exceptions import ParameterError
-from sktifa.information.loss_weights import loss_weights, tie_averaged_ranks
+from sktifa.information.loss_weights import loss_weights, tie_averaged_ranks, trust
 
 
 def _counted_ranks(gain):
@@ -25,6 +26,23 @@ def test_ties_do_not_depend_on_the_order_of_nodes():
         tie_averaged_ranks(gain[order]), tie_averaged_ranks(gain)[order]
     )
     assert np.unique(loss_weights(gain)[:60]).size == 1
+
+
+def test_gains_equal_in_float32_are_ties_wherever_they_are(device):
+    gain = np.array([0.1, 0.1 + 1e-10, 0.2, 0.1 - 1e-10])
+    found = tie_averaged_ranks(torch.tensor(gain, device=device))
+    assert found.tolist() == tie_averaged_ranks(gain).tolist() == [1, 1, 3, 1]
+    for function in (loss_weights, trust):
+        of_tensor = function(torch.tensor(gain, device=device))
+        assert of_tensor.dtype == torch.float64 and of_tensor.device.type == device.type
+        np.testing.assert_allclose(of_tensor.cpu(), function(gain), rtol=1e-15)
+
+
+def test_trust_is_the_square_of_the_relative_rank():
+    gain = np.array([0.3, 0.0, 0.1, 0.2, 0.0])
+    ranks = np.array([4, 0.5, 2, 3, 0.5])
+    np.testing.assert_allclose(trust(gain), (ranks / 5) ** 2, rtol=1e-15)
+    assert trust(np.empty(0)).size == 0
 
 
 def test_weights_follow_the_cosine_of_the_rank():

@@ -1,24 +1,13 @@
-"""Annotated information and its gain against literal formulas, and the transformer."""
-
-import pickle
+"""Annotated information and its gain against literal formulas."""
 
 import numpy as np
-import pandas as pd
 import pytest
+import torch
 from scipy import sparse
-from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sktifa.exceptions import GraphError, LabelError, ParameterError
+from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
-from sktifa.information import tig
-from sktifa.information.loss_weights import loss_weights
 from sktifa.information.tig import (
-    LabelPropagationTIG,
     annotated_information,
     clarity,
     class_prototypes,
@@ -26,7 +15,10 @@ from sktifa.information.tig import (
     information_gain,
     intensity,
     label_distribution,
+    teacher_distribution,
 )
+from sktifa.tensors import arrays
+from sktifa.tensors.device_graph import DeviceGraph
 
 
 def _random_graph(seed=0, n=50, isolated=4, sparse_features=False, names=None):
@@ -108,7 +100,7 @@ def test_affinity_of_rows_in_blocks(monkeypatch):
     graph, codes = _random_graph()
     prototypes = class_prototypes(graph.features, codes, 3)
     at_once = feature_affinity(graph.features, prototypes)
-    monkeypatch.setattr(tig, "_ROWS", 7)
+    monkeypatch.setattr(arrays, "_BLOCK", 7 * 4 * graph.n_features)
     in_blocks = feature_affinity(graph.features, prototypes)
     np.testing.assert_allclose(in_blocks, at_once, rtol=1e-14)
     assert (at_once >= 0).all() and (at_once <= 1).all()
@@ -133,6 +125,55 @@ def test_invariants_of_the_gain(clarity_weight):
         row.max() + clarity_weight / 2 * (row.max() - row.sum()) for row in information
     ]
     np.testing.assert_allclose(gain, expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "tensor"])
+@pytest.mark.parametrize("aggregate", ["sum", "mean"])
+@pytest.mark.parametrize(("tol", "dtype"), [(1e-9, "float64"), (1e-4, "float32")])
+def test_information_of_a_graph_on_a_device(kind, aggregate, tol, dtype, device):
+    graph, codes = _random_graph(3, sparse_features=kind == "csr")
+    features = graph.features
+    if kind == "tensor":
+        features = torch.tensor(features, device=device)
+    found = annotated_information(
+        DeviceGraph.from_graph(graph, device),
+        torch.tensor(codes) if kind == "tensor" else codes,
+        3,
+        features=features,
+        aggregate=aggregate,
+        tol=tol,
+    )
+    assert found.device.type == device.type and str(found.dtype) == f"torch.{dtype}"
+    expected = _literal_information(graph, codes, 3, mean=aggregate == "mean")
+    np.testing.assert_allclose(found.cpu(), expected, atol=max(tol, 1e-8))
+
+
+def test_tensors_and_arrays_give_the_same(device):
+    graph, codes = _random_graph(4)
+    information = annotated_information(graph, codes, 3)
+    z = torch.tensor(information, device=device)
+    for function in (
+        intensity,
+        clarity,
+        information_gain,
+        label_distribution,
+        lambda z: label_distribution(z, "softmax"),
+        teacher_distribution,
+    ):
+        of_array, of_tensor = function(information), function(z)
+        assert isinstance(of_array, np.ndarray) and of_array.dtype == np.float64
+        assert of_tensor.device == z.device
+        np.testing.assert_allclose(of_tensor.cpu(), of_array, rtol=1e-12)
+    np.testing.assert_array_equal(z.cpu(), information)
+
+
+def test_refused_on_a_device():
+    graph, codes = _random_graph()
+    placed = DeviceGraph.from_graph(graph, torch.device("cpu"))
+    with pytest.raises(ParameterError, match="give features"):
+        annotated_information(placed, codes, 3)
+    with pytest.raises(LabelError, match="codes go up to 2"):
+        annotated_information(graph, codes, 2)
 
 
 def test_unreached_nodes_of_real_graphs(cora, citeseer):
@@ -174,299 +215,11 @@ def test_distribution():
         label_distribution(information, smoothing=0)
 
 
-# ----------------------------------------------------------------- transformer
-
-
-def _objects(codes):
-    return np.array([None if c < 0 else "abc"[c] for c in codes], dtype=object)
-
-
-def test_columns():
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(clarity_weight=0.3).fit(graph, _objects(codes))
-    found = transformer.transform(graph)
-    information = annotated_information(graph, codes, 3)
-    expected = np.column_stack(
-        [
-            information,
-            intensity(information),
-            clarity(information),
-            information_gain(information, 0.3),
-        ]
-    )
-    np.testing.assert_allclose(found, expected)
-    np.testing.assert_allclose(transformer.gain_, expected[:, -1])
-    np.testing.assert_allclose(
-        transformer.loss_weights(1, 2), loss_weights(expected[:, -1], 1, 2)
-    )
-    assert transformer.classes_.tolist() == ["a", "b", "c"]
-    assert transformer.n_features_in_ == 6
-    assert not hasattr(transformer, "feature_names_in_")
-
-
-def test_a_selection_fits_like_the_whole_and_gets_its_own_rows():
-    graph, codes = _random_graph()
-    labelled = np.flatnonzero(codes >= 0)
-    whole = LabelPropagationTIG().fit(graph, codes)
-    part = LabelPropagationTIG().fit(graph[labelled], codes[labelled])
-    rows = [9, 30, 2]
-    np.testing.assert_array_equal(
-        part.transform(graph[rows]), whole.transform(graph)[rows]
-    )
-    # A graph made anew from the same parts is the same graph.
-    again = Graph(graph.adjacency, graph.features)
-    np.testing.assert_array_equal(part.transform(again), whole.transform(graph))
-
-
-def test_cross_fitting_leaves_out_the_labels_of_a_fold():
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(cv=4, random_state=3)
-    found = transformer.fit_transform(graph, codes)
-    unlabelled = codes < 0
-    np.testing.assert_allclose(
-        found[unlabelled], transformer.transform(graph)[unlabelled]
-    )
-    seen = np.zeros(len(codes), dtype=int)
-    folds = transformer._folds(codes)
-    assert len(folds) == 4
-    for fold in folds:
-        seen[fold] += 1
-        # 12 labels, 3 classes: a label of each class in each fold.
-        assert sorted(codes[fold]) == [0, 1, 2]
-        others = codes.copy()
-        others[fold] = -1
-        expected = annotated_information(graph, others, 3)
-        np.testing.assert_allclose(found[fold, :3], expected[fold])
-    np.testing.assert_array_equal(seen, codes >= 0)
-    # The order of the nodes, or that one stands twice, changes nothing.
-    some = [5, 40, 0, 5]
-    part = clone(transformer).fit(graph, codes)
-    y = np.where(codes >= 0, codes, -1)
-    every_label = np.r_[np.arange(12), 40, 5]
-    again = part.fit_transform(graph[every_label], y[every_label])
-    np.testing.assert_allclose(again[[5, 12, 0, 13]], found[some])
-
-
-def test_without_cross_fitting():
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(cv=None)
-    np.testing.assert_array_equal(
-        transformer.fit_transform(graph, codes), transformer.transform(graph)
-    )
-
-
-@pytest.mark.parametrize("labels_a_class", [1, 2])
-def test_few_labels_are_left_out_one_by_one(labels_a_class):
-    graph, codes = _random_graph()
-    codes[3 * labels_a_class :] = -1
-    transformer = LabelPropagationTIG(cv=10, random_state=0)
-    found = transformer.fit_transform(graph, codes)
-    assert [len(fold) for fold in transformer._folds(codes)] == [1] * len(
-        codes[codes >= 0]
-    )
-    for node in np.flatnonzero(codes >= 0):
-        others = codes.copy()
-        others[node] = -1
-        expected = annotated_information(graph, others, 3)[node]
-        np.testing.assert_allclose(found[node, :3], expected)
-        if labels_a_class == 1:
-            # No label of its own class is left to send it anything.
-            assert found[node, codes[node]] == 0
-
-
-def test_the_leak_that_cross_fitting_mends(cora):
-    """Without it the next step learns to read a node's own label from its columns."""
-    graph, target = cora.graph, cora.target
-    scores = {5: [], None: []}
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        train = np.concatenate(
-            [rng.permutation(np.flatnonzero(target == c))[:20] for c in range(7)]
-        )
-        test = np.setdiff1d(np.arange(len(target)), train)
-        for cv, found in scores.items():
-            transformer = LabelPropagationTIG(cv=cv, random_state=0)
-            columns = transformer.fit_transform(graph[train], target[train])
-            model = make_pipeline(
-                StandardScaler(), LogisticRegression(C=100, max_iter=1000)
-            ).fit(columns, target[train])
-            found.append(
-                (
-                    model.score(columns, target[train]),
-                    model.score(transformer.transform(graph[test]), target[test]),
-                )
-            )
-    leaking, fitted = np.mean(scores[None], axis=0), np.mean(scores[5], axis=0)
-    # Measured on 6 splits: .33 against .64 on the test nodes.
-    assert leaking[0] == 1
-    assert fitted[0] < 0.95
-    assert fitted[1] > leaking[1] + 0.15
-
-
-def test_another_graph_is_refused():
-    graph, codes = _random_graph()
-    other, _ = _random_graph(1)
-    transformer = LabelPropagationTIG().fit(graph, codes)
-    with pytest.raises(GraphError, match="not the graph of fit"):
-        transformer.transform(other)
-    with pytest.raises(GraphError, match="fitted on a graph"):
-        transformer.transform(np.ones((3, 6)))
-
-
-def test_refused_labels():
-    graph, codes = _random_graph()
-    with pytest.raises(LabelError, match="49 entries"):
-        LabelPropagationTIG().fit(graph, codes[1:])
-    with pytest.raises(LabelError, match="1 class"):
-        LabelPropagationTIG().fit(graph, np.where(codes == 0, 0, -1))
-    with pytest.raises(LabelError, match="requires y"):
-        LabelPropagationTIG().fit(graph, None)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"restart_probability": 0},
-        {"clarity_weight": 2},
-        {"normalization": "rows"},
-        {"aggregate": "median"},
-        {"cv": 1},
-        {"n_neighbors": 0},
-        {"tol": 0},
-    ],
-)
-def test_parameters_are_checked_in_fit(options):
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(**options)
-    with pytest.raises(ValueError, match=next(iter(options))):
-        transformer.fit(graph, codes)
-    with pytest.raises(ValueError, match=next(iter(options))):
-        transformer.fit_transform(graph, codes)
-
-
-def test_names_and_pandas():
-    names = list("uvwxyz")
-    graph, codes = _random_graph(names=names)
-    transformer = LabelPropagationTIG().set_output(transform="pandas")
-    table = transformer.fit_transform(graph, _objects(codes))
-    columns = [f"information_{c}" for c in "abc"] + ["intensity", "clarity", "gain"]
-    assert isinstance(table, pd.DataFrame)
-    assert table.columns.tolist() == columns
-    assert transformer.get_feature_names_out().tolist() == columns
-    assert transformer.feature_names_in_.tolist() == names
-    assert transformer.transform(graph[[3, 4]]).shape == (2, 6)
-    transformer.fit(_random_graph()[0], codes)
-    assert not hasattr(transformer, "feature_names_in_")
-
-
-@pytest.mark.parametrize("sparse_features", [False, True], ids=["dense", "csr"])
-def test_as_graph_appends_the_cross_fitted_columns(sparse_features):
-    names = list("uvwxyz")
-    graph, codes = _random_graph(sparse_features=sparse_features, names=names)
-    columns = LabelPropagationTIG(random_state=0).fit_transform(graph, codes)
-    transformer = LabelPropagationTIG(as_graph=True, random_state=0)
-    found = transformer.fit_transform(graph, codes)
-    assert isinstance(found, Graph)
-    assert sparse.issparse(found.features) == sparse_features
-    expected = np.hstack([graph.__array__(), columns.astype(np.float32)])
-    np.testing.assert_array_equal(found.__array__(), expected)
-    assert found.feature_names[:7] == [*names, "information_0"]
-    # Fitting and predicting see one and the same graph.
-    part = transformer.transform(graph[[4, 20]])
-    assert part.nodes.tolist() == [4, 20]
-    assert part.fingerprint == found.fingerprint
-
-
-def test_set_output_leaves_a_graph_alone():
-    from sklearn import config_context
-
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(as_graph=True)
-    assert transformer.set_output(transform="pandas") is transformer
-    pipeline = make_pipeline(transformer).set_output(transform="pandas")
-    assert isinstance(pipeline.fit_transform(graph, codes), Graph)
-    with config_context(transform_output="pandas"):
-        assert isinstance(transformer.fit(graph, codes).transform(graph), Graph)
-    # What was set before as_graph is remembered, and harmless.
-    late = LabelPropagationTIG().set_output(transform="pandas")
-    late.set_params(as_graph=True)
-    assert isinstance(late.fit_transform(graph, codes), Graph)
-    assert not hasattr(late, "get_feature_names_out")
-
-
-def test_as_graph_needs_a_graph():
-    with pytest.raises(GraphError, match="Graph.from_features"):
-        LabelPropagationTIG(as_graph=True).fit(np.eye(4), [0, 1, 0, 1])
-
-
-@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, pd.DataFrame])
-def test_feature_matrix_goes_through_a_neighbour_graph(container):
-    rng = np.random.default_rng(0)
-    X = rng.random((40, 5)) + np.eye(5)[np.arange(40) % 3]
-    X[::2, 4] = 0
-    X = X.astype(np.float32)
-    y = np.where(np.arange(40) < 30, np.arange(40) % 3, -1)
-    names = {"columns": list("abcde")} if container is pd.DataFrame else {}
-    transformer = LabelPropagationTIG(n_neighbors=5, cv=None)
-    found = transformer.fit_transform(container(X, **names), y)
-
-    graph = Graph.from_features(X, n_neighbors=5)
-    information = annotated_information(graph, y, 3)
-    np.testing.assert_allclose(transformer.gain_, information_gain(information))
-    affinity = feature_affinity(X, class_prototypes(X, y, 3))
-    influence = information / affinity
-    # Literally: the mean of the five training rows of largest cosine.
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    for i in range(20):
-        nearest = np.argsort(-(unit @ unit[i]), kind="stable")[:5]
-        expected = influence[nearest].mean(axis=0) * affinity[i]
-        np.testing.assert_allclose(found[i, :3], expected, atol=1e-6)
-    # A row's output depends on the training set alone.
-    new = container(X[:7] + 0.25, **names)
-    rows = container(X[2:3] + 0.25, **names)
-    np.testing.assert_allclose(
-        transformer.transform(rows)[0], transformer.transform(new)[2], atol=1e-12
-    )
-
-
-def test_step_of_a_grid_search(cora):
-    graph, target = cora.graph, cora.target
-    rng = np.random.default_rng(0)
-    train = np.concatenate(
-        [rng.permutation(np.flatnonzero(target == c))[:20] for c in range(7)]
-    )
-    search = GridSearchCV(
-        make_pipeline(
-            LabelPropagationTIG(random_state=0),
-            StandardScaler(),
-            LogisticRegression(max_iter=1000),
-        ),
-        {"labelpropagationtig__restart_probability": [0.05, 0.3]},
-        cv=3,
-        error_score="raise",
-    ).fit(graph[train], target[train])
-    test = np.setdiff1d(np.arange(len(target)), train)
-    assert search.score(graph[test], target[test]) > 0.5
-
-
-def test_clone_and_pickle():
-    graph, codes = _random_graph()
-    transformer = LabelPropagationTIG(random_state=1).fit(graph, codes)
-    assert clone(transformer).get_params() == transformer.get_params()
-    again = pickle.loads(pickle.dumps(transformer))
-    np.testing.assert_array_equal(again.transform(graph), transformer.transform(graph))
-
-
-def test_same_seed_same_folds():
-    graph, codes = _random_graph()
-    first, second = (
-        LabelPropagationTIG(random_state=7).fit_transform(graph, codes)
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, second)
-
-
-@parametrize_with_checks([LabelPropagationTIG(cv=None)])
-def test_scikit_learn_checks_without_cross_fitting(estimator, check):
-    """Nothing is excused where fit_transform is fit, then transform."""
-    check(estimator)
+def test_a_teacher_says_the_less_the_less_it_knows():
+    information = np.array([[3e-2, 1e-2], [3e-5, 1e-5], [0.0, 0.0]])
+    expected = (information + 1e-4) / (information + 1e-4).sum(axis=1, keepdims=True)
+    found = teacher_distribution(information)
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    assert found[0, 0] > 0.74 and found[1, 0] < 0.55 and found[2, 0] == 0.5
+    with pytest.raises(ParameterError, match="smoothing"):
+        teacher_distribution(information, smoothing=-1)

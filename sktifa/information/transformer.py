@@ -1,0 +1,463 @@
+"""The information gain as a step of a scikit-learn pipeline."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from sktifa.checks import check_rows
+from sktifa.exceptions import GraphError, LabelError
+from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.information.loss_weights import loss_weights
+from sktifa.information.propagation import Normalization, csr_device
+from sktifa.information.tig import (
+    Aggregate,
+    clarity,
+    class_prototypes,
+    feature_affinity,
+    information_gain,
+    intensity,
+    propagated_labels,
+)
+from sktifa.labels import check_labels_length, encode_labels
+from sktifa.tensors.device_graph import DeviceGraph
+
+__all__ = ["LabelPropagationTIG"]
+
+Matrix: TypeAlias = NDArray[Any] | sparse.csr_array
+
+
+def _returns_columns(estimator: LabelPropagationTIG) -> bool:
+    return not estimator.as_graph
+
+
+class LabelPropagationTIG(TransformerMixin, BaseEstimator):
+    """Features of how much annotated information reaches each node (Eq. 1-4).
+
+    Each node gets Z* (a column a class: what arrives from its labelled nodes), its
+    intensity, its clarity and its topology information gain.
+
+    A labelled node receives most from itself, so its own columns give its label away
+    to the step that follows. Therefore `fit_transform` is cross-fitted like that of
+    :class:`~sklearn.preprocessing.TargetEncoder`: labelled nodes get the columns that
+    come about without the labels of their own fold. ``fit(X, y).transform(X)``, where
+    every label counts, is another result: use it for nodes that are not labelled.
+
+    Parameters
+    ----------
+    restart_probability : float, default=0.15
+        In (0, 1]; the larger, the less far labels travel (paper: alpha).
+    clarity_weight : float, default=0.1
+        Weight of clarity against intensity, in [0, 1] (paper: lambda).
+    normalization : {"column", "symmetric", "row"}, default="column"
+        Of the adjacency, see :func:`~sktifa.information.propagation.label_propagation`.
+    aggregate : {"sum", "mean"}, default="sum"
+        Over the labelled nodes of a class. The paper sums; "mean" makes classes with
+        many labels and with few alike.
+    cv : int or None, default=5
+        Number of folds of the cross-fitting, stratified; never more than there are
+        labelled nodes, so few labels make it leave-one-out. A class whose labels are
+        all in one fold sends nothing to that fold. None switches cross-fitting off:
+        then `fit_transform` leaks.
+    as_graph : bool, default=False
+        Return the graph with the columns appended to its features, for a graph
+        classifier to follow. Such a graph has one set of features for fitting and for
+        predicting: its labelled nodes are cross-fitted in `transform`, too. There are
+        no feature names out and `set_output` is without effect; the graph names its
+        columns itself where it has `feature_names`.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node in `y`. None and NaN mark one in any case.
+    n_neighbors : int, default=15
+        For a plain feature matrix: neighbours of a row in the graph made of it.
+    tol : float, default=1e-6
+        Relative error of the propagation.
+    device : str, default="auto"
+        Where labels are propagated: "auto", "cpu", "cuda", "cuda:1", ...
+    random_state : int, RandomState instance or None, default=None
+        Deals the labelled nodes into folds.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels that occur, sorted.
+    gain_ : ndarray of float64, shape (n_nodes,)
+        Information gain of every node of the whole graph, every label counting
+        (paper: T).
+    prototypes_ : ndarray of float64, shape (n_classes, n_features_in_)
+        Mean features of each class's labelled nodes (paper: P).
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, where they have names.
+
+    See Also
+    --------
+    annotated_information, information_gain : The same as functions.
+    TIFAGCLClassifier : Weighs its contrastive loss by this gain.
+
+    Notes
+    -----
+    `transform` takes the graph of `fit` or a selection of it. On another graph there
+    are no labels to propagate, and GraphError says so. Rows of a plain matrix, new or
+    not, are tied to their `n_neighbors` nearest training rows and get the mean of what
+    those received, tempered by their own affinity to each class.
+
+    Z* of most nodes is far below 1: put a StandardScaler between this step and a
+    classifier that is regularised, such as LogisticRegression. In a pipeline whose
+    last step doesn't know unlabelled nodes, fit on ``graph[labeled], y[labeled]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.graph import Graph
+    >>> from sktifa import LabelPropagationTIG
+    >>> path = Graph(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1), np.ones((5, 1)))
+    >>> y = np.array(["left", None, None, None, "right"], dtype=object)
+    >>> tig = LabelPropagationTIG().fit(path, y)
+    >>> tig.transform(path).shape
+    (5, 5)
+    >>> tig.get_feature_names_out().tolist()
+    ['information_left', 'information_right', 'intensity', 'clarity', 'gain']
+    >>> tig.gain_.round(2)
+    array([0.28, 0.32, 0.18, 0.32, 0.28])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "restart_probability": [Interval(numbers.Real, 0, 1, closed="right")],
+        "clarity_weight": [Interval(numbers.Real, 0, 1, closed="both")],
+        "normalization": [StrOptions(set(get_args(Normalization)))],
+        "aggregate": [StrOptions(set(get_args(Aggregate)))],
+        "cv": [Interval(numbers.Integral, 2, None, closed="left"), None],
+        "as_graph": ["boolean"],
+        "missing_label": [numbers.Real, str, None],
+        "n_neighbors": [Interval(numbers.Integral, 1, None, closed="left")],
+        "tol": [Interval(numbers.Real, 0, None, closed="neither")],
+        "device": [str],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        restart_probability: float = 0.15,
+        clarity_weight: float = 0.1,
+        normalization: Normalization = "column",
+        aggregate: Aggregate = "sum",
+        cv: int | None = 5,
+        as_graph: bool = False,
+        missing_label: int | float | str | None = -1,
+        n_neighbors: int = 15,
+        tol: float = 1e-6,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.restart_probability = restart_probability
+        self.clarity_weight = clarity_weight
+        self.normalization = normalization
+        self.aggregate = aggregate
+        self.cv = cv
+        self.as_graph = as_graph
+        self.missing_label = missing_label
+        self.n_neighbors = n_neighbors
+        self.tol = tol
+        self.device = device
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Graph | ArrayLike, y: ArrayLike) -> LabelPropagationTIG:
+        """Propagate the labels of the graph.
+
+        Parameters
+        ----------
+        X : Graph, or a feature matrix of shape (n, n_features)
+            A selection of a graph is enough to see the whole. A matrix becomes a
+            nearest-neighbour graph.
+        y : array-like of shape (len(X),)
+            One label a selected node, `missing_label` where there is none.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        LabelError
+            If there are not at least two classes, or `y` has another length.
+        GraphError
+            If `X` is malformed, or a plain matrix under ``as_graph=True``.
+        """
+        self._fit(X, y)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(
+        self, X: Graph | ArrayLike, y: ArrayLike
+    ) -> NDArray[np.float64] | Graph:
+        """Propagate the labels, and describe each node without its own fold's labels.
+
+        ``fit(X, y).transform(X)`` is another result unless ``cv=None``: see the class.
+
+        Parameters
+        ----------
+        X : Graph, or a feature matrix of shape (n, n_features)
+            As in `fit`.
+        y : array-like of shape (len(X),)
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of float64, shape (len(X), n_classes + 3), or Graph
+            As in `transform`.
+        """
+        graph, codes, rows = self._fit(X, y)
+        if self.as_graph:
+            return self._appended(graph)
+        return self._cross_fitted(graph, codes, graph.nodes, *rows)
+
+    def transform(self, X: Graph | ArrayLike) -> NDArray[np.float64] | Graph:
+        """Describe nodes by what reaches them.
+
+        Parameters
+        ----------
+        X : Graph, or a feature matrix of shape (m, n_features)
+            The graph of `fit` or a selection of it; rows of a matrix if `fit` had one.
+
+        Returns
+        -------
+        ndarray of float64, shape (len(X), n_classes + 3), or Graph
+            Z* of each class, intensity, clarity, gain. With ``as_graph=True``, `X` with
+            these columns appended to its features.
+
+        Raises
+        ------
+        GraphError
+            If `X` is another graph than that of `fit`.
+        """
+        check_is_fitted(self)
+        if is_feature_matrix(X):
+            if self._neighbors is None:
+                raise GraphError(
+                    f"{type(self).__name__} was fitted on a graph and got an array of "
+                    f"shape {np.shape(X)}: give the graph of fit or a selection of it."
+                )
+            X = validate_data(
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
+            )
+            rows = X, self._neighbors.kneighbors(X, return_distance=False)
+            return self._columns(*rows, self._influence, self.prototypes_)
+        graph = as_graph(X)
+        if graph.fingerprint != self._fingerprint:
+            raise GraphError(
+                f"transform got {graph!r}, which is not the graph of fit: labels "
+                "propagate along the edges of one graph. Give that graph or a "
+                "selection of it, or fit anew."
+            )
+        if self.as_graph:
+            return self._appended(graph)
+        return self._columns(*_nodes_of(graph), self._influence, self.prototypes_)
+
+    def loss_weights(
+        self, weight_min: float = 0.2, weight_max: float = 2.2
+    ) -> NDArray[np.float64]:
+        """Weigh a contrastive loss by `gain_`, see :func:`.loss_weights` (Eq. 10).
+
+        Parameters
+        ----------
+        weight_min, weight_max : float, default=0.2, 2.2
+            Range of the weights (paper: w_min, w_max).
+
+        Returns
+        -------
+        ndarray of float64, shape (n_nodes,)
+            For every node of the whole graph.
+        """
+        check_is_fitted(self)
+        return loss_weights(self.gain_, weight_min, weight_max)
+
+    @available_if(_returns_columns)
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Name the columns.
+
+        Parameters
+        ----------
+        input_features : ignored
+            The columns don't stem from single features.
+
+        Returns
+        -------
+        ndarray of str, shape (n_classes + 3,)
+        """
+        check_is_fitted(self)
+        return np.array(self._column_names(), dtype=object)
+
+    def set_output(
+        self, *, transform: Literal["default", "pandas", "polars"] | None = None
+    ) -> LabelPropagationTIG:
+        """Choose the container of the columns; a graph stays a graph.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None, default=None
+            As everywhere in scikit-learn. Without effect for ``as_graph=True``.
+
+        Returns
+        -------
+        self
+        """
+        return self if self.as_graph else super().set_output(transform=transform)
+
+    # ---------------------------------------------------------------- the work
+
+    def _fit(
+        self, X: Any, y: Any
+    ) -> tuple[Graph, NDArray[np.int64], tuple[Matrix, NDArray[np.int64]]]:
+        """Return the graph, the codes of all its nodes, and what the rows look at."""
+        if y is None:
+            raise LabelError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
+            )
+        is_array = is_feature_matrix(X)
+        if is_array:
+            if self.as_graph:
+                raise GraphError(
+                    "as_graph=True needs a graph to append columns to: give "
+                    "Graph.from_features(X)."
+                )
+            X = validate_data(
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32
+            )
+        else:
+            X = as_graph(X)
+            self.n_features_in_ = X.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if X.feature_names is not None:
+                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+        graph = as_graph(X, n_neighbors=self.n_neighbors)
+        y = column_or_1d(y, warn=True)
+        check_labels_length(graph, y)
+        selected, self.classes_ = encode_labels(y, self.missing_label)
+        codes = np.full(graph.n_nodes, -1)
+        codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
+
+        self._influence, self.prototypes_ = self._propagate(graph, codes)
+        columns = self._columns(
+            *_nodes_of(graph, everywhere=True), self._influence, self.prototypes_
+        )
+        self.gain_ = columns[:, -1]
+        if self.as_graph:
+            everywhere = _nodes_of(graph, everywhere=True)
+            columns = self._cross_fitted(
+                graph, codes, np.arange(graph.n_nodes), *everywhere
+            )
+            self._appendix = columns.astype(np.float32)
+        self._neighbors = self._fingerprint = None
+        if not is_array:
+            self._fingerprint = graph.fingerprint
+            return graph, codes, _nodes_of(graph)
+        self._neighbors = NearestNeighbors(
+            n_neighbors=min(self.n_neighbors, len(graph)), metric="cosine"
+        ).fit(X)
+        return graph, codes, (X, self._neighbors.kneighbors(X, return_distance=False))
+
+    def _propagate(
+        self, graph: Graph, codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        where = csr_device(self.device)
+        influence = propagated_labels(
+            DeviceGraph.from_graph(graph, where),
+            codes,
+            len(self.classes_),
+            restart_probability=self.restart_probability,
+            normalization=self.normalization,
+            aggregate=self.aggregate,
+            tol=self.tol,
+        )
+        prototypes = class_prototypes(graph.features, codes, len(self.classes_))
+        return influence.to("cpu").double().numpy(), prototypes
+
+    def _columns(
+        self,
+        features: Matrix,
+        looks_at: NDArray[np.int64],
+        influence: NDArray[np.float64],
+        prototypes: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Describe rows that receive the mean of the nodes they look at."""
+        received = influence[looks_at].mean(axis=1)
+        information = received * feature_affinity(features, prototypes)
+        return np.column_stack(
+            [
+                information,
+                intensity(information),
+                clarity(information),
+                information_gain(information, self.clarity_weight),
+            ]
+        )
+
+    def _cross_fitted(
+        self,
+        graph: Graph,
+        codes: NDArray[np.int64],
+        nodes: NDArray[np.int64],
+        features: Matrix,
+        looks_at: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Describe rows, which stand for `nodes`, without their own fold's labels."""
+        columns = self._columns(features, looks_at, self._influence, self.prototypes_)
+        for held_out in self._folds(codes):
+            others = codes.copy()
+            others[held_out] = -1
+            rows = np.flatnonzero(np.isin(nodes, held_out))
+            columns[rows] = self._columns(
+                features[rows], looks_at[rows], *self._propagate(graph, others)
+            )
+        return columns
+
+    def _folds(self, codes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Deal the labelled nodes, class by class, into folds."""
+        if self.cv is None:
+            return []
+        labelled = np.flatnonzero(codes >= 0)
+        shuffled = check_random_state(self.random_state).permutation(labelled)
+        by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+        n_folds = min(self.cv, len(labelled))
+        return [by_class[start::n_folds] for start in range(n_folds)]
+
+    def _appended(self, graph: Graph) -> Graph:
+        features, names = graph.features, graph.feature_names
+        if sparse.issparse(features):
+            appended = sparse.hstack([features, self._appendix], format="csr")
+        else:
+            appended = np.hstack([features, self._appendix])
+        if names is not None:
+            names = [*names, *self._column_names()]
+        return graph.with_features(appended, names)
+
+    def _column_names(self) -> list[str]:
+        of_classes = [f"information_{label}" for label in self.classes_]
+        return [*of_classes, "intensity", "clarity", "gain"]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+
+def _nodes_of(
+    graph: Graph, everywhere: bool = False
+) -> tuple[Matrix, NDArray[np.int64]]:
+    """Return features of nodes, and that each looks at itself alone."""
+    if everywhere or graph.is_whole:
+        return graph.features, np.arange(graph.n_nodes)[:, None]
+    return graph.features[graph.nodes], graph.nodes[:, None]

@@ -8,26 +8,33 @@ Every function returns a :class:`sklearn.utils.Bunch` with ``graph``, ``target``
 from __future__ import annotations
 
 import contextlib
-import io
-import numbers
+import itertools
 import os
-import socket
-import sys
 import warnings
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from sklearn.datasets import get_data_home, load_digits
 from sklearn.utils import Bunch, check_random_state
 
-from sktifa.exceptions import DatasetError, GraphWarning, ParameterError
+from sktifa.checks import check_count, check_real, check_sparse
+from sktifa.device import free_memory, resolve_device
+from sktifa.exceptions import GraphWarning, NotEnoughMemoryError, ParameterError
 from sktifa.graph import Graph
+from sktifa.raw_files import (
+    fetch_archive,
+    fetch_files,
+    missing_files,
+    read_npz,
+    read_pickle,
+    read_table,
+    reading,
+)
 
 __all__ = [
     "fetch_amazon",
@@ -45,8 +52,14 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 # Features with fewer stored values than this share go into the graph as CSR.
 _SPARSE_BELOW = 0.25
 
-# Seconds without an answer after which a server counts as out of reach.
-_NETWORK_TIMEOUT = 10
+# Where the raw files come from.
+_PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data/"
+_GNN_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/"
+_GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data/"
+_HETEROPHILOUS = (
+    "https://github.com/yandex-research/heterophilous-graphs/raw/main/data/"
+)
+_OGB = "https://snap.stanford.edu/ogb/data/nodeproppred/"
 
 _FETCH_PARAMETERS = """
     root : str or Path, default=None
@@ -134,10 +147,13 @@ def fetch_planetoid(
     Graph(2,708 nodes, 5,278 edges, 1,433 features)
     """
     name = _known(name, ["Cora", "CiteSeer", "PubMed"])
-    data, raw = _load("Planetoid", name, root, download_if_missing)
-    target = data.y.numpy().copy()
-    target[_absent_nodes(raw / f"ind.{name.lower()}.test.index")] = -1
-    return _bunch(name, data, target, raw, largest_component)
+    parts = ["x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"]
+    files = [f"ind.{name.lower()}.{part}" for part in parts]
+    raw = _raw_folder("Planetoid", name, root)
+    fetch_files(raw, {file: _PLANETOID + file for file in files}, download_if_missing)
+    with reading(raw):
+        graph = _read_planetoid(*(raw / file for file in files))
+    return _bunch(name, graph, raw, largest_component)
 
 
 def fetch_amazon(
@@ -168,8 +184,10 @@ def fetch_amazon(
         If there is no graph of that name.
     """
     name = _known(name, ["Photo", "Computers"])
-    data, raw = _load("Amazon", name, root, download_if_missing)
-    return _bunch(name, data, data.y.numpy(), raw, largest_component)
+    file = f"amazon_electronics_{name.lower()}.npz"
+    raw = _raw_folder("Amazon", name, root)
+    fetch_files(raw, {file: _GNN_BENCHMARK + file}, download_if_missing)
+    return _bunch(name, _read_benchmark(raw / file), raw, largest_component)
 
 
 def fetch_coauthor(
@@ -200,8 +218,10 @@ def fetch_coauthor(
         If there is no graph of that name.
     """
     name = _known(name, ["CS", "Physics"])
-    data, raw = _load("Coauthor", name, root, download_if_missing)
-    return _bunch(name, data, data.y.numpy(), raw, largest_component)
+    file = f"ms_academic_{name[:3].lower()}.npz"
+    raw = _raw_folder("Coauthor", name, root)
+    fetch_files(raw, {file: _GNN_BENCHMARK + file}, download_if_missing)
+    return _bunch(name, _read_benchmark(raw / file), raw, largest_component)
 
 
 def fetch_citation_full(
@@ -232,8 +252,10 @@ def fetch_citation_full(
         If there is no graph of that name.
     """
     name = _known(name, ["DBLP", "Cora", "Cora_ML", "CiteSeer", "PubMed"])
-    data, raw = _load("CitationFull", name, root, download_if_missing)
-    return _bunch(name, data, data.y.numpy(), raw, largest_component)
+    file = f"{name.lower()}.npz"
+    raw = _raw_folder("CitationFull", name, root)
+    fetch_files(raw, {file: _GRAPH2GAUSS + file}, download_if_missing)
+    return _bunch(name, _read_benchmark(raw / file), raw, largest_component)
 
 
 def fetch_heterophilous(
@@ -267,8 +289,10 @@ def fetch_heterophilous(
     """
     names = ["Minesweeper", "Tolokers", "Roman-empire", "Amazon-ratings", "Questions"]
     name = _known(name, names)
-    data, raw = _load("HeterophilousGraphDataset", name, root, download_if_missing)
-    return _bunch(name, data, data.y.numpy(), raw, largest_component)
+    file = f"{name.lower().replace('-', '_')}.npz"
+    raw = _raw_folder("HeterophilousGraphDataset", name, root)
+    fetch_files(raw, {file: _HETEROPHILOUS + file}, download_if_missing)
+    return _bunch(name, _read_heterophilous(raw / file), raw, largest_component)
 
 
 def fetch_ogbn(
@@ -279,10 +303,9 @@ def fetch_ogbn(
 ) -> Bunch:
     """Fetch a graph of the Open Graph Benchmark with its official split.
 
-    Needs the extra ``sktifa[ogb]``. ogb's loader is run as a batch job needs it:
-    it asks no questions, does not look for a newer version of itself, and reads the
-    caches it wrote with ``pickle``, so take them from nowhere else. A citation graph
-    becomes undirected.
+    Needs pandas, in the extra ``sktifa[ogb]``. Of ogb's folder only the raw files and
+    the split are read, not the caches that ogb pickles there. A citation graph becomes
+    undirected.
 
     Parameters
     ----------
@@ -290,7 +313,8 @@ def fetch_ogbn(
         The graph; ``"ogbn-arxiv"`` is the same.
     root : str or Path, default=None
         Folder of the data, as for `fetch_planetoid`; the files lie in
-        ``<root>/ogbn_<name>``. ogb writes a cache of the raw files there.
+        ``<root>/ogbn_<name>``, as ogb puts them. Where that folder can be written,
+        tables are kept in ``processed`` in a form that is read faster.
     download_if_missing : bool, default=True
         Fetch a graph that is not there, without asking, whatever its size.
 
@@ -305,59 +329,52 @@ def fetch_ogbn(
     DatasetError
         If the files are neither on disk nor to be had.
     ImportError
-        If ogb is not installed.
+        If pandas is not installed.
     ParameterError
         If there is no graph of that name.
     """
-    name = _known(name.removeprefix("ogbn-"), ["arxiv", "products", "papers100M"])
-    home = _home(root)
-    folder = home / f"ogbn_{name}"
-    # ogb takes a folder without its files for an old release and asks what to do.
-    if not any((folder / "raw").glob("*")) and not download_if_missing:
-        raise DatasetError(_missing(folder, "ogb's own layout"))
-    loader = _ogb_module()
-    fetch = loader.download_url
+    names = ["arxiv", "products", "papers100M"]
+    names += [f"ogbn-{name}" for name in names]
+    name = _known(name, names).removeprefix("ogbn-")
+    packed = name == "papers100M"
+    folder = _home(root) / f"ogbn_{name}"
+    split_by = "sales_ranking" if name == "products" else "time"
+    splits = [f"split/{split_by}/{part}.csv.gz" for part in ("train", "valid", "test")]
+    raw = ["data.npz", "node-label.npz"]
+    if not packed:
+        raw = [f"{part}.csv.gz" for part in ("edge", "node-feat", "node-label")]
+    files = [*(f"raw/{file}" for file in raw), *splits]
+    missing = [file for file in files if not (folder / file).exists()]
+    if missing and not download_if_missing:
+        raise missing_files(folder, missing)
+    if missing:
+        archive = "papers100M-bin" if packed else name
+        fetch_archive(folder, f"{_OGB}{archive}.zip", archive, missing)
 
-    def download(url: str, into: str) -> str:
-        with _network_errors(folder, "ogb's own layout"):
-            return fetch(url, into)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet())
-        # torch >= 2.6 refuses ogb's caches unless told that they are trusted.
-        trust = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-        stack.enter_context(mock.patch.dict(os.environ, trust))
-        stack.enter_context(
-            mock.patch.multiple(
-                loader,
-                create=True,
-                input=lambda prompt: "n",
-                decide_download=lambda url: True,
-                download_url=download,
-            )
-        )
-        if folder.is_dir():
-            (folder / "processed").mkdir(exist_ok=True)
-        data = loader.NodePropPredDataset(f"ogbn-{name}", root=str(home))
-        split = data.get_idx_split()
-    parts, labels = data[0]
-    n = int(parts["num_nodes"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
-        graph = Graph.from_edge_index(
-            parts["edge_index"], parts["node_feat"], n_nodes=n
-        )
-    labels = np.asarray(labels, dtype=np.float64).reshape(n)
-    target = np.where(np.isnan(labels), -1, labels).astype(np.int64)
-    masks = {key: np.zeros(n, dtype=bool) for key in _MASKS}
-    for key, part in zip(_MASKS, ("train", "valid", "test"), strict=True):
-        masks[key][np.asarray(split[part])] = True
+    if packed:
+        arrays = read_npz(folder / files[0], ["edge_index", "node_feat"])
+        edges, features = arrays["edge_index"], arrays["node_feat"]
+        labels = read_npz(folder / files[1], ["node_label"])["node_label"]
+    else:
+        edges, features, labels = (_cached_table(folder, file) for file in files[:3])
+        edges = edges.T
+    with reading(folder):
+        n = len(features)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GraphWarning)
+            graph = Graph.from_edge_index(edges, features)
+        labels = np.asarray(labels, dtype=np.float64).reshape(n)
+        target = np.where(np.isnan(labels), -1, labels).astype(np.int64)
+        masks = {key: np.zeros(n, dtype=bool) for key in _MASKS}
+        for mask, file in zip(masks.values(), splits, strict=True):
+            mask[read_table(folder / file)[:, 0]] = True
+    n_classes = {"arxiv": 40, "products": 47, "papers100M": 172}[name]
     return Bunch(
         graph=graph,
         target=target,
-        target_names=np.arange(data.num_classes).astype(str),
+        target_names=np.arange(n_classes).astype(str),
         **masks,
-        DESCR=f"ogbn-{name}: {graph}, {data.num_classes} classes.",
+        DESCR=f"ogbn-{name}: {graph}, {n_classes} classes.",
     )
 
 
@@ -388,7 +405,7 @@ def make_block_graph(
     n_classes : int, default=4
         Number of classes, at least 2.
     average_degree : float, default=10.0
-        Edge ends a node has on average.
+        Edge ends a node has on average; no more than `n_nodes`, or 10.
     homophily : float, default=0.8
         Share of the edges that join nodes of one class.
     degree_exponent : float, default=2.5
@@ -415,6 +432,8 @@ def make_block_graph(
     ------
     ParameterError
         If a parameter is outside its range.
+    NotEnoughMemoryError
+        If the graph would not fit in memory.
 
     Examples
     --------
@@ -423,20 +442,23 @@ def make_block_graph(
     >>> made.graph.shape, made.target.max().item()
     ((500, 16), 2)
     """
-    import torch
-
-    from sktifa.device import resolve_device
-
-    _check_block_graph(
-        n_nodes,
-        n_classes,
-        average_degree,
-        homophily,
-        degree_exponent,
-        n_features,
-        class_separation,
-    )
+    check_count(n_nodes, "n_nodes", low=1)
+    check_count(n_classes, "n_classes", low=2)
+    check_count(n_features, "n_features", low=1)
+    # A node has no more neighbours than there are nodes.
+    check_real(average_degree, "average_degree", low=0, high=max(n_nodes, 10))
+    check_real(homophily, "homophily", low=0, high=1)
+    if degree_exponent != np.inf:
+        check_real(degree_exponent, "degree_exponent", low=2, open=True)
+    check_real(class_separation, "class_separation", low=0, high=1e6)
     place = resolve_device(device)
+    n_arcs = n_nodes * average_degree
+    needed = 80 * n_nodes + 40 * n_arcs + 8 * n_features * (n_nodes + n_classes)
+    if needed > free_memory(place):
+        raise NotEnoughMemoryError(
+            f"the graph takes about {needed:.1e} bytes on {place}, more than are free: "
+            "lower n_nodes, average_degree or n_features."
+        )
     seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
     generator = torch.Generator(device=place).manual_seed(int(seed))
     drawn: dict[str, Any] = {"generator": generator, "device": place}
@@ -502,185 +524,158 @@ def make_block_graph(
     )
 
 
-def _check_block_graph(
-    n_nodes: int,
-    n_classes: int,
-    average_degree: float,
-    homophily: float,
-    degree_exponent: float,
-    n_features: int,
-    class_separation: float,
-) -> None:
-    for name, count in (
-        ("n_nodes", n_nodes),
-        ("n_classes", n_classes),
-        ("n_features", n_features),
-    ):
-        if not isinstance(count, numbers.Integral):
-            raise ParameterError(f"{name} must be a whole number, got {count!r}")
-    for name, value, fits, range_ in (
-        ("n_nodes", n_nodes, n_nodes >= 1, "at least 1"),
-        ("n_classes", n_classes, n_classes >= 2, "at least 2"),
-        ("average_degree", average_degree, average_degree >= 0, "at least 0"),
-        ("homophily", homophily, 0 <= homophily <= 1, "between 0 and 1"),
-        ("degree_exponent", degree_exponent, degree_exponent > 2, "above 2"),
-        ("n_features", n_features, n_features >= 1, "at least 1"),
-        ("class_separation", class_separation, class_separation >= 0, "at least 0"),
-    ):
-        if not fits:
-            raise ParameterError(f"{name} must be {range_}, got {value}")
-
-
 # ------------------------------------------------------------------- the loaders
 
 
-def _load(
-    family: str, name: str, root: str | Path | None, download_if_missing: bool
-) -> tuple[Any, Path]:
-    """Run a loader of torch_geometric without a trace: its data, its raw folder."""
-    from torch_geometric import datasets
+@dataclass
+class _RawGraph:
+    """What the raw files of a graph say."""
 
-    loader = getattr(datasets, family)
+    edges: NDArray[np.integer]
+    features: Any
+    target: NDArray[np.int64]
+    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    class_names: NDArray[Any] | None = None
+
+
+def _read_planetoid(*files: Path) -> _RawGraph:
+    """Read the eight files of a Planetoid graph.
+
+    The rows of tx and ty come with their node numbers, in test.index; nodes that are
+    not among these have no label and zero features.
+    """
+    *pickles, index = files
+    _, tx, allx, y, ty, ally, neighbors = (read_pickle(file) for file in pickles)
+    n, n_first = len(neighbors), allx.shape[0]
+    with reading(index):
+        test = np.array(index.read_text().split(), dtype=np.int64)
+        if test.min() < n_first or test.max() >= n:
+            raise ValueError(f"nodes must be numbered from {n_first} to {n - 1}")
+    nodes = np.concatenate([np.arange(n_first), test])
+    rows = sp.vstack([check_sparse(allx, "allx"), check_sparse(tx, "tx")]).tocoo()
+    row, column = rows.coords
+    features = sp.csr_array((rows.data, (nodes[row], column)), shape=(n, rows.shape[1]))
+    target = np.full(n, -1)
+    target[nodes] = np.vstack([ally, ty]).argmax(axis=1)
+    masks = {key: np.zeros(n, dtype=bool) for key in _MASKS}
+    masks["train_mask"][: len(y)] = True
+    masks["val_mask"][len(y) : len(y) + 500] = True
+    masks["test_mask"][test] = True
+    others = neighbors.values()
+    source = np.repeat(list(neighbors), [len(some) for some in others])
+    other = np.fromiter(itertools.chain.from_iterable(others), dtype=np.int64)
+    return _RawGraph(np.array([source, other]), features, target, masks)
+
+
+def _read_benchmark(file: Path) -> _RawGraph:
+    """Read a graph in the npz layout of gnn-benchmark and graph2gauss."""
+    parts = ("data", "indices", "indptr", "shape")
+    keys = [f"{matrix}_{part}" for matrix in ("adj", "attr") for part in parts]
+    arrays = read_npz(file, [*keys, "labels"], optional=["class_names"])
+    with reading(file):
+        adjacency, features = (
+            _csr(matrix, *(arrays[f"{matrix}_{part}"] for part in parts))
+            for matrix in ("adj", "attr")
+        )
+        features.data[features.data > 0] = 1
+        return _RawGraph(
+            np.array(adjacency.tocoo().coords),
+            features,
+            arrays["labels"].astype(np.int64),
+            class_names=arrays.get("class_names"),
+        )
+
+
+def _csr(
+    name: str,
+    data: NDArray[Any],
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    shape: NDArray[Any],
+) -> sp.csr_array:
+    # The constructor looks at no index: an empty matrix takes the arrays unseen.
+    matrix = sp.csr_array(tuple(shape.tolist()))
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return check_sparse(matrix, name)
+
+
+def _read_heterophilous(file: Path) -> _RawGraph:
+    keys = ["node_features", "node_labels", "edges"]
+    masks = ["train_masks", "val_masks", "test_masks"]
+    arrays = read_npz(file, [*keys, *masks])
+    with reading(file):
+        return _RawGraph(
+            arrays["edges"].T,
+            arrays["node_features"],
+            arrays["node_labels"].astype(np.int64),
+            dict(zip(_MASKS, (arrays[mask].T for mask in masks), strict=True)),
+        )
+
+
+def _cached_table(folder: Path, file: str) -> NDArray[Any]:
+    """Read a table, which takes minutes if it is large, and keep it for next time."""
+    raw = folder / file
+    kept = folder / "processed" / f"{Path(file).name.split('.')[0]}.npy"
+    if kept.exists() and kept.stat().st_mtime >= raw.stat().st_mtime:
+        with reading(kept):
+            return np.load(kept)
+    table = read_table(raw)
+    if table.dtype.kind == "f":
+        table = table.astype(np.float32)
+    part = kept.with_suffix(f".{os.getpid()}.npy")
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(exist_ok=True)
+        np.save(part, table)
+        part.replace(kept)
+    return table
+
+
+def _raw_folder(family: str, name: str, root: str | Path | None) -> Path:
+    """Find the folder of a graph's raw files, or where they are to be."""
     home = _home(root)
-    parent = home if _holds(home, name) else home / family
-    layout = f"torch_geometric's {family} layout"
-    kept: list[Any] = []
-
-    with TemporaryDirectory() as scratch:
-
-        class Here(loader):  # type: ignore[misc, valid-type]
-            """The loader, keeping what it derives out of the user's folder."""
-
-            @property
-            def processed_dir(self) -> str:
-                return scratch
-
-            @staticmethod
-            def save(data_list: list[Any], path: str) -> None:
-                kept.extend(data_list)
-
-            def load(self, path: str, data_cls: type | None = None) -> None:
-                pass
-
-            def _download(self) -> None:
-                # Not in download(), before which folders would be made.
-                if all(Path(path).exists() for path in self.raw_paths):
-                    return
-                folder = Path(self.raw_dir)
-                if not download_if_missing:
-                    raise DatasetError(_missing(folder, layout))
-                with _network_errors(folder, layout):
-                    super()._download()
-
-        with _quiet():
-            loaded = Here(str(parent), name)
-    return kept[0], Path(loaded.raw_dir)
-
-
-def _holds(folder: Path, name: str) -> bool:
-    """Say whether the raw files of a graph lie right in a folder."""
     spelt = name.lower().replace("-", "_")
-    return any(raw.parent.name.lower() == spelt for raw in folder.glob("*/raw"))
+    for parent in (home, home / family):
+        for raw in parent.glob("*/raw"):
+            if raw.parent.name.lower() == spelt:
+                return raw
+    if family in ("CitationFull", "HeterophilousGraphDataset"):
+        name = spelt
+    return home / family / name / "raw"
 
 
 def _home(root: str | Path | None) -> Path:
     chosen = root or os.environ.get("SKTIFA_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(get_data_home()) / "sktifa"
+    try:
+        return Path(chosen).expanduser() if chosen else Path(get_data_home()) / "sktifa"
+    except TypeError:
+        raise ParameterError(f"root must be a path or None, got {root!r}") from None
 
 
 def _known(name: str, names: list[str]) -> str:
     for known in names:
-        if name.lower() == known.lower():
+        if isinstance(name, str) and name.lower() == known.lower():
             return known
     raise ParameterError(f"there is no graph {name!r} here; choose from {names}")
 
 
-def _missing(folder: Path, layout: str) -> str:
-    return (
-        f"there are no raw files in {folder}: put them there ({layout}), "
-        "name another root= or set SKTIFA_DATA"
-    )
-
-
-@contextlib.contextmanager
-def _network_errors(folder: Path, layout: str) -> Iterator[None]:
-    """Wait a short while only, and say which folder would have spared the network."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_NETWORK_TIMEOUT)
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # the loader made it, empty
-        raise DatasetError(
-            f"{_missing(folder, layout)}. The download failed too: {error}"
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the loaders' progress messages and torch's warnings about them away."""
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _ogb_module() -> Any:
-    """Import ogb's loader without the thread that asks the network for news."""
-    found = sys.modules.get("outdated")
-    hidden = "ogb" not in sys.modules
-    try:
-        if hidden:
-            sys.modules["outdated"] = None  # type: ignore[assignment]
-        from ogb.nodeproppred import dataset
-    except ImportError as error:
-        raise ImportError(
-            "fetch_ogbn needs the package ogb: pip install 'sktifa[ogb]'"
-        ) from error
-    finally:
-        if hidden:
-            del sys.modules["outdated"]
-        if found is not None:
-            sys.modules["outdated"] = found
-    return dataset
-
-
-def _absent_nodes(test_index: Path) -> NDArray[np.int64]:
-    """Find the nodes of a Planetoid graph that its raw features and labels lack.
-
-    The raw test rows come with their node numbers; the loader fills the gaps among
-    those numbers with nodes of zero features and label 0.
-    """
-    given = np.loadtxt(test_index, dtype=np.int64)
-    return np.setdiff1d(np.arange(given.min(), given.max() + 1), given)
-
-
-def _bunch(
-    name: str,
-    data: Any,
-    target: NDArray[np.int64],
-    raw: Path,
-    largest_component: bool,
-) -> Bunch:
-    graph = Graph.from_pyg(data)
-    stored = np.count_nonzero(graph.features)
-    if stored < _SPARSE_BELOW * graph.features.size:
-        graph = graph.with_features(sp.csr_array(graph.features))
-    masks = {key: getattr(data, key).numpy() for key in _MASKS if key in data}
+def _bunch(name: str, raw: _RawGraph, folder: Path, largest_component: bool) -> Bunch:
+    target, masks = raw.target, raw.masks
+    with reading(folder):
+        edges = np.hstack([raw.edges, raw.edges[::-1]])
+        graph = Graph.from_edge_index(edges, _compact(raw.features))
+        for key, values in {"target": target, **masks}.items():
+            if len(values) != graph.n_nodes:
+                raise ValueError(
+                    f"{key} has {len(values)} entries for {graph.n_nodes} nodes"
+                )
     if largest_component:
         _, component = sp.csgraph.connected_components(graph.adjacency, directed=False)
         keep = np.flatnonzero(component == np.bincount(component).argmax())
         graph, target = graph.subgraph(keep), target[keep]
         masks = {key: mask[keep] for key, mask in masks.items()}
-    names = _class_names(raw, int(target.max()) + 1)
+    names = np.arange(int(target.max()) + 1).astype(str)
+    if raw.class_names is not None:
+        names = raw.class_names.astype(str)
     return Bunch(
         graph=graph,
         target=target,
@@ -691,13 +686,13 @@ def _bunch(
     )
 
 
-def _class_names(raw: Path, n_classes: int) -> NDArray[np.str_]:
-    """Take the class names of a raw npz file, or else the class numbers."""
-    for file in raw.glob("*.npz"):
-        with np.load(file) as arrays:
-            if "class_names" in arrays:
-                return arrays["class_names"].astype(str)
-    return np.arange(n_classes).astype(str)
+def _compact(features: Any) -> NDArray[np.float32] | sp.csr_array:
+    """Store features densely or not, by how filled they are."""
+    sparse = sp.csr_array(features)
+    sparse.eliminate_zeros()
+    if sparse.nnz < _SPARSE_BELOW * np.prod(sparse.shape):
+        return sparse
+    return sparse.toarray()
 
 
 for _fetch, _family in (

@@ -49,16 +49,23 @@ def median_time(fn: Callable[[], Any], repeat: int = 5, warm_up: int = 1) -> flo
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows that share their keys as a Markdown table."""
-    if not rows:
-        return
-    header = list(rows[0])
-    cells = [[_shown(row.get(key, "")) for key in header] for row in rows]
+    """Print rows as a Markdown table."""
+    if rows:
+        print(markdown_table(rows))
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a Markdown table; a column is there if any row has it."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[shown(row.get(key, "")) for key in header] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     rule = ["-" * width for width in widths]
-    for line in (header, rule, *cells):
-        padded = (cell.ljust(w) for cell, w in zip(line, widths, strict=True))
-        print("| " + " | ".join(padded) + " |")
+    return "\n".join(
+        "| "
+        + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True))
+        + " |"
+        for line in (header, rule, *cells)
+    )
 
 
 def write_report(
@@ -110,9 +117,12 @@ def write_report(
     return path
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as a reader wants it: three digits of a number."""
     if isinstance(value, (float, np.floating)):
-        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return str(value)
 
 

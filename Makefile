@@ -3,6 +3,7 @@
 #   make demo                          digits as a nearest-neighbour graph
 #   make demo DATA=Cora ROOT=folder    a Planetoid or Amazon graph found there
 #   make test                          lint, types, tests and doctests
+#   make docs                          the pages, in docs/_build/index.html
 #   make bench                         accuracy and speed, printed
 #   make clean
 
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 SHARED := $(abspath ../shared/data)
 export SKTIFA_DATA ?= $(if $(wildcard $(SHARED)),$(SHARED),)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 .DELETE_ON_ERROR:
 
 # One venv; each target installs the extra it needs. The constraints name one torch,
@@ -37,6 +38,9 @@ lint: $(VENV)/.installed-test
 test: lint
 	$(BIN)/python -m pytest
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
+
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.speed.epoch
 	$(BIN)/python -m benchmarks.speed.propagation
@@ -44,4 +48,5 @@ bench: $(VENV)/.installed-bench
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf docs/_build docs/auto_examples docs/generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

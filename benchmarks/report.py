@@ -126,8 +126,8 @@ SECTIONS = {
     "idea_cora_cpu": Section(
         "Accuracy by information gain",
         "python -m benchmarks.accuracy.idea --splits 10",
-        "Cora, 20 labels a class: test accuracy in % in five bins of the gain, from the "
-        "nodes that least arrives at to those that most does. The README's picture.",
+        "Cora, 20 labels a class: test accuracy in % in five bins of the gain, from "
+        "where least arrives to where most does. The README's picture.",
     ),
     "inductive_sage_gat": Section(
         "Inductive training",

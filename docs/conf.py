@@ -46,4 +46,5 @@ sphinx_gallery_conf = {
     "doc_module": "sktifa",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
 }

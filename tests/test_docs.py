@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import sktifa
+from benchmarks import report
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -25,8 +26,6 @@ def blocks(page):
 @pytest.mark.filterwarnings(
     "error",
     "ignore::DeprecationWarning",
-    "ignore:Sparse CSR tensor support is in beta:UserWarning",
-    "ignore:Sparse invariant checks are implicitly disabled:UserWarning",
 )
 @pytest.mark.parametrize(
     "page",
@@ -56,7 +55,6 @@ def test_the_reference_has_every_public_name():
 
 
 def test_figures_are_those_of_the_reports():
-    report = pytest.importorskip("benchmarks.report")
     assert report.PAGE.read_text() == report.page()
     assert report.README.read_text() == report.readme()
 

@@ -93,7 +93,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     gain_ : ndarray of float64, shape (n_nodes,)
         Information gain of every node of the whole graph, every label counting
         (paper: T).
-    prototypes_ : ndarray of float64, shape (n_classes, n_features_in_)
+    prototypes_ : ndarray of float64, shape (n_classes, n_features)
         Mean features of each class's labelled nodes (paper: P).
     n_features_in_ : int
         Number of features seen in `fit`.

@@ -5,6 +5,7 @@
 #   make test                          lint, types, tests and doctests
 #   make docs                          the pages, in docs/_build/index.html
 #   make bench                         accuracy and speed, printed
+#   make reproduce                     the paper's tables and figures, docs/results.md
 #   make clean
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 SHARED := $(abspath ../shared/data)
 export SKTIFA_DATA ?= $(if $(wildcard $(SHARED)),$(SHARED),)
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench reproduce clean
 .DELETE_ON_ERROR:
 
 # One venv; each target installs the extra it needs. The constraints name one torch,
@@ -44,7 +45,12 @@ docs: $(VENV)/.installed-docs
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.speed.epoch
 	$(BIN)/python -m benchmarks.speed.propagation
-	$(BIN)/python -m benchmarks.accuracy.cora_check
+	$(BIN)/python -m benchmarks.accuracy table1 --graphs Cora
+
+# An interrupted run goes on where it was; REPRODUCE names tables and options.
+reproduce: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.accuracy $(or $(REPRODUCE),all --device auto)
+	$(BIN)/python -m benchmarks.accuracy.page
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

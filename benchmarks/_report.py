@@ -98,14 +98,14 @@ def write_report(
     report = {
         "name": name,
         "timestamp": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),
             "torch_threads": torch.get_num_threads(),
             "system": f"{platform.system()} {platform.machine()}",
         },
-        "device": _device_name(torch.device(device)),
+        "device": device_name(torch.device(device)),
         "versions": _versions(),
         "seeds": list(seeds),
         **extra,
@@ -133,7 +133,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Return the commit, with ``+dirty`` where tracked or new files differ from it."""
 
     def git(*arguments: str) -> str:
@@ -147,9 +147,10 @@ def _commit() -> str | None:
 
     try:
         head = git("rev-parse", "HEAD")
-        # A report that was just written makes no code differ.
-        results = ":(exclude,top)benchmarks/results"
-        changes = git("status", "--porcelain", "--", ":/", results)
+        # What was just written makes no code differ.
+        written = ("benchmarks/results", "docs/figures", "docs/results.md")
+        others = [f":(exclude,top){path}" for path in written]
+        changes = git("status", "--porcelain", "--", ":/", *others)
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{head}+dirty" if changes else head
@@ -164,7 +165,7 @@ def _cpu_model() -> str:
     return platform.processor()
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 

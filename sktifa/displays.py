@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from sktifa.diagnostics import accuracy_by_gain
+from sktifa.diagnostics import accuracy_by_gain, radial_decay
 from sktifa.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["GainBinsDisplay", "SearchDisplay"]
+__all__ = ["GainBinsDisplay", "RadialDecayDisplay", "SearchDisplay"]
 
 
 class GainBinsDisplay:
@@ -110,6 +110,119 @@ class GainBinsDisplay:
             xticks=np.arange(1, n_bins + 1),
         )
         ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class RadialDecayDisplay:
+    """Error rate, or what a method gains on another, by intensity and clarity.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_bins, n_bins)
+        Rows by rank of intensity, columns by rank of clarity, the highest first; NaN
+        where a cell is empty.
+    kind : {"error", "gain"}, default="error"
+        What the values are. Gains are coloured around 0.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn, after `plot`.
+
+    See Also
+    --------
+    sktifa.diagnostics.radial_decay : The numbers.
+
+    Examples
+    --------
+    >>> from sktifa.displays import RadialDecayDisplay
+    >>> display = RadialDecayDisplay.from_predictions(
+    ...     [0.4, 0.3], [0.0, -0.1], [0, 1], [0, 0], n_bins=2
+    ... )
+    >>> display.values
+    array([[ 0., nan],
+           [nan,  1.]])
+    """
+
+    ax_: Axes
+    figure_: Figure | SubFigure
+
+    def __init__(
+        self,
+        values: NDArray[np.float64],
+        kind: Literal["error", "gain"] = "error",
+    ) -> None:
+        self.values, self.kind = values, kind
+
+    @classmethod
+    def from_predictions(
+        cls,
+        intensity: ArrayLike,
+        clarity: ArrayLike,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        *,
+        baseline: ArrayLike | None = None,
+        n_bins: int = 10,
+    ) -> RadialDecayDisplay:
+        """Compare predictions with the labels.
+
+        Parameters
+        ----------
+        intensity, clarity : array-like of shape (n,)
+            Of the annotated information (Eq. 2 and 3).
+        y_true, y_pred : array-like of shape (n,)
+            Labels and predictions.
+        baseline : array-like of shape (n,), default=None
+            Another classifier's predictions: the values are then what `y_pred` gains
+            on them in accuracy.
+        n_bins : int, default=10
+            Number of bins on each axis.
+
+        Returns
+        -------
+        RadialDecayDisplay
+        """
+        y_true = np.asarray(y_true)
+
+        def accuracy(predicted: ArrayLike) -> NDArray[np.float64]:
+            right = np.asarray(predicted) == y_true
+            return radial_decay(intensity, clarity, right, n_bins).accuracy
+
+        if baseline is None:
+            return cls(1 - accuracy(y_pred))
+        return cls(accuracy(y_pred) - accuracy(baseline), "gain")
+
+    def plot(self, ax: Axes | None = None) -> RadialDecayDisplay:
+        """Draw the grid.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+
+        Returns
+        -------
+        self
+        """
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=(5, 4), layout="constrained").subplots()
+        colours: dict[str, Any] = {"cmap": "cividis_r", "vmin": 0}
+        if self.kind == "gain":
+            most = np.nanmax(np.abs(self.values))
+            colours = {"cmap": "PuOr_r", "vmin": -most, "vmax": most}
+        image = ax.imshow(
+            self.values, origin="lower", extent=(0, 100, 0, 100), **colours
+        )
+        ax.set(
+            xlabel="rank of clarity (%, clearest first)",
+            ylabel="rank of intensity (%, strongest first)",
+        )
+        label = {"error": "error rate", "gain": "gain in accuracy"}[self.kind]
+        ax.figure.colorbar(image, ax=ax, label=label)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

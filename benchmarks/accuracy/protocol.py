@@ -1,98 +1,152 @@
-"""The paper's protocol: choose on validation, then test with fresh seeds.
+"""The paper's protocol: choose on validation, then test once with fresh seeds.
 
-Every method is given a list of candidates. Each candidate is fitted once on each split
-and the one with the best mean validation accuracy is kept; only then are the test
-nodes looked at, with other seeds. Validation nodes are those of the split, used both
-for early stopping and for the choice, as in the paper.
+Candidates are drawn at random from a method's search space, as many for every method.
+Each is fitted on a few splits; the best by mean validation accuracy are fitted on all
+of them, and the best of those is the method's choice. Only then are the test nodes
+looked at, by models with other seeds. Until then labels of test nodes are hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import Bunch
+from sklearn.model_selection import ParameterSampler
 
-__all__ = ["choose", "paired_difference", "test_accuracies", "validation_accuracy"]
+from benchmarks.accuracy.fits import Fit
+from benchmarks.accuracy.lab import Lab, Outcome
+from benchmarks.data import Setting
 
-Split = tuple[np.ndarray, np.ndarray, np.ndarray]
+__all__ = ["Budget", "Cell", "Method", "choose", "evaluate"]
 
-
-def fit(
-    model: BaseEstimator, data: Bunch, split: Split, seed: int, **parameters: Any
-) -> BaseEstimator:
-    """Fit a clone on a split's training nodes, with its validation nodes."""
-    train, val, _ = split
-    graph, y = data.graph, data.target
-    return (
-        clone(model)
-        .set_params(random_state=seed, **parameters)
-        .fit(graph[train], y[train], X_val=graph[val], y_val=y[val])
-    )
+Parameters = dict[str, Any]
 
 
-def validation_accuracy(model: BaseEstimator) -> float:
-    """Return the validation accuracy of the model that early stopping kept."""
-    return model.validation_scores_[model.best_iter_]
+@dataclass(frozen=True)
+class Method:
+    """An estimator and what is chosen for it by validation.
 
-
-def choose(
-    model: BaseEstimator,
-    candidates: Sequence[Mapping[str, Any]],
-    data: Bunch,
-    splits: Sequence[Split],
-    *,
-    seed: int = 0,
-    n_jobs: int | None = -1,
-) -> tuple[dict[str, Any], list[float]]:
-    """Choose the candidate of the best mean validation accuracy.
-
-    Returns
-    -------
-    dict
-        The chosen parameters.
-    list of float
-        Mean validation accuracy of every candidate.
+    Parameters
+    ----------
+    estimator : estimator
+        With the values that are not chosen.
+    space : mapping, or sequence of mappings
+        Lists or distributions by parameter; empty if all is as the estimator says.
+    like : str, default=None
+        Name of a method whose choice this one takes over instead of its own.
+    changes : mapping
+        Parameters set after the choice: what is ablated, mostly.
+    setting : {"transductive", "inductive"}
+        What training sees.
     """
 
-    def score(candidate: Mapping[str, Any], split: Split) -> float:
-        return validation_accuracy(fit(model, data, split, seed, **candidate))
-
-    scores = Parallel(n_jobs=n_jobs)(
-        delayed(score)(candidate, split) for candidate in candidates for split in splits
-    )
-    means = np.reshape(scores, (len(candidates), len(splits))).mean(axis=1)
-    return dict(candidates[int(means.argmax())]), means.tolist()
+    estimator: BaseEstimator
+    space: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(default_factory=dict)
+    like: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    setting: Setting = "transductive"
 
 
-def test_accuracies(
-    model: BaseEstimator,
-    parameters: Mapping[str, Any],
-    data: Bunch,
-    splits: Sequence[Split],
-    seeds: Sequence[int],
+@dataclass(frozen=True)
+class Cell:
+    """A method on a graph, with so many labelled nodes a class."""
+
+    method: str
+    graph: str
+    labels: int = 20
+    measure: str | None = None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is spent on the choice, the same for every method.
+
+    Parameters
+    ----------
+    candidates : int
+        Drawn from a method's space; 1 takes the estimator as it is.
+    splits : int
+        Splits on which all candidates are fitted.
+    finalists : int
+        The best of them, which are fitted on more splits.
+    final_splits : int
+        Splits on which finalists are fitted.
+    """
+
+    candidates: int = 40
+    splits: int = 5
+    finalists: int = 5
+    final_splits: int = 20
+
+
+def _seeded(estimator: BaseEstimator, seed: int) -> BaseEstimator:
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=seed)
+    return estimator
+
+
+def _fit(
+    method: Method,
+    cell: Cell,
+    parameters: Parameters,
+    split: int,
+    seed: int,
     *,
-    n_jobs: int | None = -1,
-) -> np.ndarray:
-    """Return test accuracy in percent, float64 of shape (n_splits, n_seeds)."""
-
-    def score(split: Split, seed: int) -> float:
-        test = split[2]
-        fitted = fit(model, data, split, seed, **parameters)
-        return 100 * fitted.score(data.graph[test], data.target[test])
-
-    scores = Parallel(n_jobs=n_jobs)(
-        delayed(score)(split, seed) for split in splits for seed in seeds
+    tested: bool,
+) -> Fit:
+    estimator = clone(method.estimator).set_params(**parameters)
+    return Fit(
+        _seeded(estimator, seed),
+        cell.graph,
+        cell.labels,
+        method.setting,
+        split,
+        tested,
+        cell.measure if tested else None,
     )
-    return np.reshape(scores, (len(splits), len(seeds)))
 
 
-def paired_difference(ours: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard error of the difference, paired by split."""
-    difference = ours.mean(axis=1) - other.mean(axis=1)
-    return float(difference.mean()), float(
-        difference.std(ddof=1) / np.sqrt(len(difference))
-    )
+def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
+    """Return the candidate of the best mean validation accuracy."""
+    if not method.space or budget.candidates == 1:
+        return {}
+    candidates = list(ParameterSampler(method.space, budget.candidates, random_state=0))
+
+    def means(chosen: Sequence[Parameters], n_splits: int) -> np.ndarray:
+        # All candidates on one split, then on the next: they share preparation.
+        fits = [
+            _fit(method, cell, parameters, split, 0, tested=False)
+            for split in range(n_splits)
+            for parameters in chosen
+        ]
+        scores = [outcome["val"] for outcome in lab.outcomes(fits)]
+        return np.reshape(scores, (n_splits, len(chosen))).mean(axis=0)
+
+    order = np.argsort(-means(candidates, budget.splits), kind="stable")
+    finalists = [candidates[i] for i in order[: budget.finalists]]
+    return finalists[int(means(finalists, budget.final_splits).argmax())]
+
+
+def evaluate(
+    method: Method,
+    cell: Cell,
+    parameters: Parameters,
+    *,
+    splits: int,
+    seeds: int,
+    lab: Lab,
+) -> list[list[Outcome]]:
+    """Return what parameters come to, a list with an outcome a seed for each split."""
+    if "random_state" not in method.estimator.get_params():
+        seeds = 1
+    # Seed 0 chooses; the seeds that test are others.
+    fits = [
+        _fit(method, cell, parameters, split, seed, tested=True)
+        for split in range(splits)
+        for seed in range(1, seeds + 1)
+    ]
+    outcomes = lab.outcomes(fits)
+    return [outcomes[i : i + seeds] for i in range(0, len(fits), seeds)]

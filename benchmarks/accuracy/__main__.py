@@ -1,0 +1,185 @@
+"""Rebuilds the paper's tables and figures.
+
+    python -m benchmarks.accuracy table1 figure4 --device cuda --minutes 9 --jobs 3
+    python -m benchmarks.accuracy all --minutes 0       # tell what is known, train none
+    python -m benchmarks.accuracy table1 --graphs Cora --candidates 3 --splits 2
+
+Outcomes are kept in a checkpoint as they come: the same command again goes on where it
+was. Records and tuned hyper-parameters are written to benchmarks/results, figures to
+docs/figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks._report import RESULTS, commit, print_table
+from benchmarks.accuracy.comparison import adjusted
+from benchmarks.accuracy.experiments import EXPERIMENTS, Record
+from benchmarks.accuracy.facts import data_sets, same_class_by_distance
+from benchmarks.accuracy.figures import DRAW
+from benchmarks.accuracy.lab import graph_of
+from benchmarks.accuracy.methods import METHODS
+from benchmarks.accuracy.protocol import Budget, Cell
+from benchmarks.accuracy.run import collect, read_tuned, run, write_tuned
+from benchmarks.data import LOADERS
+from sktifa.exceptions import DatasetError
+
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+CHECKPOINT = RESULTS / "checkpoint.jsonl"
+FACTS = {"table4": data_sets, "figure2": same_class_by_distance}
+NAMES = sorted(EXPERIMENTS | FACTS)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accuracy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="+", choices=[*NAMES, "all"], metavar="NAME")
+    parser.add_argument("--graphs", nargs="*", choices=LOADERS, help="these alone")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, help="these alone")
+    parser.add_argument("--labels", nargs="*", type=int, help="these counts alone")
+    budget = Budget()
+    for name, default in vars(budget).items():
+        option = "--" + {"splits": "tuning_splits"}.get(name, name).replace("_", "-")
+        parser.add_argument(option, type=int, default=default, dest=f"budget_{name}")
+    parser.add_argument("--splits", type=int, help="to test by")
+    parser.add_argument("--seeds", type=int, help="to test by, on each split")
+    parser.add_argument("--tuned", action="store_true", help="use tuned.yaml's choice")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--stack", type=int, default=60, help="fits begun together")
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="after these nothing begins"
+    )
+    parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument("--commit", default=commit(), help="of the code, without .git")
+    options = parser.parse_args(arguments)
+    if options.commit is None and options.minutes:
+        parser.error("there is no .git here: name the code's commit by --commit")
+    if "all" in options.names:
+        options.names = NAMES
+    return options
+
+
+def checkpoint(options: argparse.Namespace) -> Path:
+    """Return where outcomes are written: under $OUT, where that is set."""
+    path = options.checkpoint
+    if os.environ.get("OUT"):
+        kept = Path(os.environ["OUT"]) / path.name
+        if path.exists() and not kept.exists():
+            shutil.copy(path, kept)
+        path = kept
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def wanted(name: str, options: argparse.Namespace) -> list[Cell]:
+    """Return an experiment's cells, as far as they are asked for."""
+    return [
+        cell
+        for cell in EXPERIMENTS[name].cells
+        if (options.graphs is None or cell.graph in options.graphs)
+        and (options.methods is None or cell.method in options.methods)
+        and (options.labels is None or cell.labels in options.labels)
+    ]
+
+
+def available(cells: Sequence[Cell]) -> list[Cell]:
+    """Leave out the cells of graphs that are not here."""
+    missing = set()
+    for name in {cell.graph for cell in cells}:
+        try:
+            graph_of(name)
+        except (DatasetError, ImportError) as error:
+            missing.add(name)
+            print(f"{name} is left out: {error}")
+    return [cell for cell in cells if cell.graph not in missing]
+
+
+def keep(name: str, records: Sequence[Record]) -> None:
+    """Write records, and the figure if they have one."""
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(list(records), indent=1) + "\n")
+    written = [path]
+    if name in DRAW and records:
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        written.append(FIGURES / f"{name}.png")
+        DRAW[name](records).savefig(written[-1], dpi=120)
+    for one in written:
+        print(one)
+        if os.environ.get("OUT"):
+            shutil.copy(one, os.environ["OUT"])
+
+
+def shown(records: Sequence[Record]) -> None:
+    """Print a line a record, and the comparisons with p-values raised by Holm."""
+    keys = ("method", "graph", "labels", "test_mean", "test_std", "val_mean")
+    print_table([{key: record[key] for key in keys} for record in records])
+    compared = [
+        {"method": r["method"], "minus": other, "graph": r["graph"], **told}
+        for r in records
+        for other, told in r.get("minus", {}).items()
+    ]
+    for row, p in zip(compared, adjusted([row["p"] for row in compared]), strict=True):
+        row["p (Holm)"] = p
+    print_table(compared)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    begin = time.time()
+    options = parse(arguments)
+    budget = Budget(
+        **{name: getattr(options, f"budget_{name}") for name in vars(Budget())}
+    )
+    tuned = read_tuned() if options.tuned else {}
+    path = checkpoint(options)
+    sizes: dict[str, tuple[int, int]] = {
+        name: (
+            options.splits or EXPERIMENTS[name].splits,
+            options.seeds or EXPERIMENTS[name].seeds,
+        )
+        for name in options.names
+        if name in EXPERIMENTS
+    }
+    cells: dict[Cell, tuple[int, int]] = {}
+    for name, (splits, seeds) in sizes.items():
+        for cell in wanted(name, options):
+            most = cells.get(cell, (0, 0))
+            cells[cell] = max(splits, most[0]), max(seeds, most[1])
+    if options.minutes:
+        here = available(list(cells))
+        run(
+            {cell: cells[cell] for cell in here},
+            budget,
+            tuned,
+            n_jobs=options.jobs,
+            checkpoint=path,
+            device=options.device,
+            commit=options.commit,
+            deadline=begin + 60 * options.minutes,
+            stack=options.stack,
+        )
+    for name in options.names:
+        if name in FACTS:
+            keep(name, FACTS[name]())
+            continue
+        trials = collect(wanted(name, options), *sizes[name], budget, tuned, path)
+        print(f"\n{name}: {len(trials)} of {len(wanted(name, options))} cells")
+        records = EXPERIMENTS[name].tell(trials)
+        shown(records)
+        keep(name, records)
+        if not options.tuned:
+            write_tuned(list(trials.values()))
+
+
+if __name__ == "__main__":
+    main()

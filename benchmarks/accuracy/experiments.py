@@ -1,0 +1,282 @@
+"""The tables and figures that train models: their cells, and what is told of each.
+
+Numbering is the paper's. `Experiment.tell` makes the records that are kept as JSON;
+figures are drawn from those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy.comparison import paired
+from benchmarks.accuracy.lab import graph_of, split_of, unpack
+from benchmarks.accuracy.methods import (
+    ABLATIONS,
+    DEPTHS,
+    ENCODERS,
+    NEGATIVES,
+    TABLE_2,
+    WALKS,
+)
+from benchmarks.accuracy.protocol import Cell
+from benchmarks.accuracy.run import Trial
+from benchmarks.data import GRAPHS, PLANETOID, visible_labels
+from sktifa.diagnostics import accuracy_by_gain, radial_decay
+from sktifa.information.loss_weights import tie_averaged_ranks
+from sktifa.information.tig import (
+    annotated_information,
+    clarity,
+    information_gain,
+    intensity,
+)
+
+__all__ = ["EXPERIMENTS", "Experiment"]
+
+Record = dict[str, Any]
+Trials = Mapping[Cell, Trial]
+
+N_BINS = 10
+# Dots of a scatter.
+MOST_SHOWN = 3000
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        What is trained.
+    against : mapping of str to str
+        Methods that are compared on the same splits: one, and the other.
+    add : callable, default=None
+        Returns what a trial's record holds beside the usual.
+    splits, seeds : int
+        By which each cell is tested.
+    """
+
+    cells: Sequence[Cell]
+    against: Sequence[tuple[str, str]] = ()
+    add: Callable[[Trial], Record] | None = None
+    splits: int = 20
+    seeds: int = 5
+
+    def tell(self, trials: Trials) -> list[Record]:
+        """Return a record of each cell that was run."""
+        records = []
+        for cell, trial in trials.items():
+            record = trial.record()
+            if self.add is not None:
+                record |= self.add(trial)
+            minus = {}
+            for ours, other in self.against:
+                rival = trials.get(Cell(other, cell.graph, cell.labels, cell.measure))
+                if cell.method == ours and rival is not None:
+                    minus[other] = paired(record["test"], rival.record()["test"])
+            if minus:
+                record["minus"] = minus
+            records.append(record)
+        return records
+
+
+def cells(
+    methods: Iterable[str],
+    graphs: Iterable[str],
+    labels: Iterable[int] = (20,),
+    measure: str | None = None,
+) -> list[Cell]:
+    """Return all combinations, the smallest graphs first."""
+    return [
+        Cell(method, graph, count, measure)
+        for graph, count, method in product(graphs, labels, methods)
+    ]
+
+
+# ------------------------------------------------------- accuracy by what arrives
+
+
+@lru_cache(maxsize=500)
+def _information(graph: str, split: int, labels: int) -> np.ndarray:
+    """Return Z* of the test nodes."""
+    data, nodes = graph_of(graph), split_of(graph, split, labels, "transductive")
+    codes = visible_labels(data, nodes)
+    information = annotated_information(data.graph, codes, int(codes.max()) + 1)
+    return information[nodes.test].astype(np.float32)
+
+
+def _right(trial: Trial, split: int) -> np.ndarray:
+    """Return how often each test node of a split was right, over the seeds."""
+    cell = trial.cell
+    n = len(split_of(cell.graph, split, cell.labels, "transductive").test)
+    return np.mean([unpack(one["right"], n) for one in trial.outcomes[split]], axis=0)
+
+
+def by_gain(trial: Trial) -> Record:
+    """Tell accuracy by bin of the gain, the smallest first, a row a split."""
+    cell, rows = trial.cell, []
+    for split in range(len(trial.outcomes)):
+        gain = information_gain(_information(cell.graph, split, cell.labels))
+        rows.append(100 * accuracy_by_gain(gain, _right(trial, split), N_BINS))
+    # NaN is no JSON: ties, such as nodes that no label reaches, leave bins empty.
+    told = [[None if np.isnan(v) else round(float(v), 3) for v in row] for row in rows]
+    return {"by_gain": told}
+
+
+def by_cell(trial: Trial) -> Record:
+    """Tell accuracy by intensity and clarity over all splits, and one split's nodes."""
+    cell = trial.cell
+    right, count = np.zeros((2, N_BINS, N_BINS))
+    for split in range(len(trial.outcomes)):
+        arrived = _information(cell.graph, split, cell.labels)
+        grid = radial_decay(
+            intensity(arrived), clarity(arrived), _right(trial, split), N_BINS
+        )
+        right += np.nan_to_num(grid.accuracy) * grid.count
+        count += grid.count
+    arrived, first = _information(cell.graph, 0, cell.labels), _right(trial, 0)
+    reached = np.flatnonzero(intensity(arrived) > 0)
+    ranks = [
+        tie_averaged_ranks(-measure(arrived[reached])) / len(reached)
+        for measure in (intensity, clarity)
+    ]
+    shown = np.random.default_rng(0).permutation(len(reached))[:MOST_SHOWN]
+    return {
+        "right": right.round(2).tolist(),
+        "count": count.astype(int).tolist(),
+        "nodes": {
+            "intensity_rank": ranks[0][shown].round(4).tolist(),
+            "clarity_rank": ranks[1][shown].round(4).tolist(),
+            "right": first[reached][shown].round(2).tolist(),
+        },
+    }
+
+
+def measured(name: str) -> Callable[[Trial], Record]:
+    """Tell the mean of what was measured beside the accuracy, and its spread."""
+
+    def add(trial: Trial) -> Record:
+        values = np.array([[one[name] for one in row] for row in trial.outcomes])
+        by_split = values.mean(axis=1)
+        spread = by_split.std(ddof=1) if len(by_split) > 1 else 0.0
+        return {f"{name}_mean": float(by_split.mean()), f"{name}_std": float(spread)}
+
+    return add
+
+
+# ------------------------------------------------------------------ the experiments
+
+PAPERS = (
+    "GCN",
+    "GAT",
+    "GraphSAGE",
+    "TIFA-GCL",
+)
+CONTRASTS = ("", ", uniform-GCL", ", TIFA-GCL")
+
+INDUCTIVE_2 = [f"Inductive {', '.join(row)}" for row in TABLE_2]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "study": Experiment(
+        cells(
+            ("GCN", "Label propagation", "uniform-GCL", "TIFA-GCL"),
+            GRAPHS,
+            labels=(20, 10, 5),
+        ),
+        against=[
+            ("uniform-GCL", "GCN"),
+            ("TIFA-GCL", "GCN"),
+            ("TIFA-GCL", "uniform-GCL"),
+        ],
+        add=by_gain,
+        seeds=3,
+    ),
+    "table1": Experiment(
+        cells(PAPERS, GRAPHS),
+        against=[("TIFA-GCL", other) for other in PAPERS if other != "TIFA-GCL"],
+    ),
+    "table2": Experiment(
+        cells(INDUCTIVE_2, ("Computers", "DBLP", "Physics", "products")),
+        against=[
+            (f"Inductive {encoder}, {sampler}, TIFA-GCL", f"Inductive {encoder}, {x}")
+            for encoder in ("GraphSAGE", "GAT")
+            for sampler, x in (
+                ("SAINT-RW", "SAINT-RW, uniform-GCL"),
+                ("SAINT-TIFA", "SAINT-TIFA, uniform-GCL"),
+                ("SAINT-TIFA", "SAINT-RW, TIFA-GCL"),
+            )
+        ],
+        splits=10,
+        seeds=1,
+    ),
+    "table3": Experiment(
+        cells(
+            ("GCN", "uniform-GCL", "TIFA-GCL", *(f"TIFA-GCL, {a}" for a in ABLATIONS)),
+            PLANETOID,
+        ),
+        against=[(f"TIFA-GCL, {a}", "TIFA-GCL") for a in ABLATIONS],
+    ),
+    "table5": Experiment(
+        cells(
+            [f"{depth} layers{contrast}" for depth in DEPTHS for contrast in CONTRASTS],
+            ("Cora",),
+            measure="madgap",
+        ),
+        against=[
+            (f"{depth} layers, TIFA-GCL", f"{depth} layers, uniform-GCL")
+            for depth in DEPTHS
+        ],
+        add=measured("madgap"),
+        seeds=1,
+    ),
+    "table6": Experiment(
+        cells(WALKS.values(), ("Computers",), measure="transition_std"),
+        add=measured("transition_std"),
+        splits=10,
+        seeds=1,
+    ),
+    "figure1": Experiment(
+        cells(("GCN", "uniform-GCL"), ("Cora",)),
+        against=[("uniform-GCL", "GCN")],
+        add=by_cell,
+    ),
+    "figure3": Experiment(
+        cells(
+            [
+                f"Encoder {name}{contrast}"
+                for name in ENCODERS
+                for contrast in CONTRASTS
+            ],
+            ("Cora",),
+            labels=(20, 10, 5),
+        ),
+        against=[
+            (f"Encoder {name}, TIFA-GCL", f"Encoder {name}, uniform-GCL")
+            for name in ENCODERS
+        ],
+        splits=10,
+        seeds=1,
+    ),
+    "figure4": Experiment(
+        cells(("uniform-GCL", "TIFA-GCL"), GRAPHS),
+        against=[("TIFA-GCL", "uniform-GCL")],
+        add=by_gain,
+    ),
+    "figure5": Experiment(
+        cells(("GCN", "uniform-GCL"), ("CiteSeer", "PubMed")),
+        against=[("uniform-GCL", "GCN")],
+        add=by_cell,
+    ),
+    "figure6": Experiment(
+        cells(("GCN", "uniform-GCL"), GRAPHS),
+        against=[("uniform-GCL", "GCN")],
+        add=by_gain,
+    ),
+    "figure7": Experiment(cells(NEGATIVES.values(), ("Cora",)), seeds=1),
+}

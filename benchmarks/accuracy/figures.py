@@ -1,0 +1,249 @@
+"""Draws the figures, from the JSON records alone.
+
+Colours are Okabe and Ito's, told apart by the colour-blind; lines differ in their
+markers as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.accuracy.methods import ENCODERS, NEGATIVES
+from sktifa.displays import RadialDecayDisplay
+
+__all__ = ["DRAW"]
+
+Record = dict[str, Any]
+
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK = COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000",
+)  # fmt: skip
+MARKERS = "osD^vPX"
+
+
+def _find(records: Sequence[Record], method: str, graph: str, labels: int = 20):
+    for record in records:
+        told = record["method"], record["graph"], record["labels"]
+        if told == (method, graph, labels):
+            return record
+    return None
+
+
+def _graphs(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(record["graph"] for record in records))
+
+
+def _grid(
+    n_rows: int, n_columns: int, width: float, height: float, **options: Any
+) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(width * n_columns, height * n_rows), layout="constrained")
+    return figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
+
+
+def radial(records: Sequence[Record]) -> Figure:
+    """Draw GCN's right and wrong nodes, its errors, and what contrast gains."""
+    graphs = _graphs(records)
+    figure, axes = _grid(len(graphs), 3, 4.6, 4)
+    for row, graph in zip(axes, graphs, strict=True):
+        gcn = _find(records, "GCN", graph)
+        contrast = _find(records, "uniform-GCL", graph)
+        if gcn is None:
+            continue
+        nodes = {name: np.array(values) for name, values in gcn["nodes"].items()}
+        right = nodes["right"] >= 0.5
+        for chosen, colour, marker, label in (
+            (right, SKY, "o", "right"),
+            (~right, VERMILION, "x", "wrong"),
+        ):
+            row[0].scatter(
+                100 * nodes["clarity_rank"][chosen],
+                100 * nodes["intensity_rank"][chosen],
+                s=8,
+                marker=marker,
+                color=colour,
+                linewidths=0.8,
+                label=label,
+            )
+        row[0].set(
+            title=f"{graph}: GCN, one split",
+            xlabel="rank of clarity (%, clearest first)",
+            ylabel="rank of intensity (%, strongest first)",
+            xlim=(0, 100),
+            ylim=(0, 100),
+            aspect="equal",
+        )
+        row[0].legend(
+            loc="lower center", bbox_to_anchor=(0.5, -0.32), ncols=2, markerscale=2
+        )
+        accuracy = _accuracy(gcn)
+        RadialDecayDisplay(1 - accuracy).plot(row[1])
+        row[1].set_title(f"{graph}: error rate of the GCN")
+        if contrast is not None:
+            RadialDecayDisplay(_accuracy(contrast) - accuracy, "gain").plot(row[2])
+            row[2].set_title(f"{graph}: uniform contrast minus GCN")
+    return figure
+
+
+def _accuracy(record: Record) -> np.ndarray:
+    right, count = np.array(record["right"]), np.array(record["count"])
+    # A handful of nodes tells nothing of a cell.
+    return np.where(count >= 10, right / np.maximum(count, 1), np.nan)
+
+
+def same_class(records: Sequence[Record]) -> Figure:
+    """Draw the share of pairs of one class by bin of label distance."""
+    figure, ((ax,),) = _grid(1, 1, 6, 4)
+    for record, colour, marker in zip(records, COLOURS, MARKERS, strict=False):
+        share, std = np.array(record["share"]), np.array(record["share_std"])
+        at = (np.arange(len(share)) + 0.5) * 100 / len(share)
+        name = {"All": "all pairs", "Neighbor": "neighbours"}[record["method"]]
+        ax.plot(at, share, color=colour, marker=marker, label=name)
+        ax.fill_between(at, share - std, share + std, color=colour, alpha=0.2)
+    ax.set(
+        title=f"{records[0]['graph']}, {records[0]['n_splits']} splits",
+        xlabel="rank of label distance (%, nearest first)",
+        ylabel="share of pairs of one class",
+        xlim=(0, 100),
+        ylim=(0, 1),
+    )
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def encoders(records: Sequence[Record]) -> Figure:
+    """Draw each encoder's accuracy by contrast, a panel for each number of labels."""
+    counts = sorted({record["labels"] for record in records})
+    figure, axes = _grid(len(counts), 1, 10, 2.9)
+    names = list(ENCODERS)
+    for ax, labels in zip(axes[:, 0], counts, strict=True):
+        lowest = 100.0
+        for i, (suffix, name, colour) in enumerate(
+            (
+                ("", "supervised", SKY),
+                (", uniform-GCL", "uniform-GCL", ORANGE),
+                (", TIFA-GCL", "TIFA-GCL", BLUE),
+            )
+        ):
+            found = [
+                _find(records, f"Encoder {encoder}{suffix}", "Cora", labels)
+                for encoder in names
+            ]
+            at = [j for j, record in enumerate(found) if record]
+            told = [record for record in found if record]
+            if not told:
+                continue
+            means = np.array([record["test_mean"] for record in told])
+            errors = [r["test_std"] / np.sqrt(r["n_splits"]) for r in told]
+            lowest = min(lowest, means.min())
+            ax.bar(
+                np.array(at) + (i - 1) * 0.26, means, 0.26, yerr=errors, capsize=2,
+                color=colour, edgecolor="black", linewidth=0.4,
+                label=name if ax is axes[0, 0] else None,
+            )  # fmt: skip
+        ax.set(
+            title=f"{labels} labels a class",
+            ylabel="test accuracy (%)",
+            xticks=range(len(names)),
+            xticklabels=names,
+            ylim=(max(0, 5 * (lowest // 5) - 5), None),
+        )
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def gain_over(
+    pairs: Iterable[tuple[str, str]],
+) -> Callable[[Sequence[Record]], Figure]:
+    """Draw what one method gains on another by bin of information gain."""
+    pairs = list(pairs)
+
+    def draw(records: Sequence[Record]) -> Figure:
+        graphs = _graphs(records)
+        figure, axes = _grid(1, len(graphs), 3.4, 3.4, sharey=True)
+        shown = set()
+        for ax, graph in zip(axes[0], graphs, strict=True):
+            labels = max(r["labels"] for r in records if r["graph"] == graph)
+            for (ours, other), colour, marker in zip(
+                pairs, COLOURS, MARKERS, strict=False
+            ):
+                one = _find(records, ours, graph, labels)
+                rival = _find(records, other, graph, labels)
+                if one is None or rival is None:
+                    continue
+                name = f"{ours} minus {other}"
+                _line(ax, one, rival, colour, marker, None if name in shown else name)
+                shown.add(name)
+            ax.axhline(0, color="grey", linewidth=0.8)
+            ax.set(
+                title=graph,
+                xlabel="bin of information gain\n(least first)",
+                xticks=range(1, 11),
+            )
+        axes[0, 0].set_ylabel("difference in accuracy\n(points, ± standard error)")
+        figure.legend(loc="outside lower center", ncols=2)
+        return figure
+
+    return draw
+
+
+def _line(
+    ax: Axes, one: Record, rival: Record, colour: str, marker: str, label: str | None
+) -> None:
+    ours, other = (np.array(r["by_gain"], dtype=float) for r in (one, rival))
+    n = min(len(ours), len(other))
+    difference = ours[:n] - other[:n]
+    # Bins that ties leave empty on every split are not drawn.
+    at = np.flatnonzero((~np.isnan(difference)).sum(axis=0) > 1)
+    difference = difference[:, at]
+    known = (~np.isnan(difference)).sum(axis=0)
+    error = np.nanstd(difference, axis=0, ddof=1) / np.sqrt(known)
+    ax.errorbar(
+        at + 1, np.nanmean(difference, axis=0), error,
+        color=colour, marker=marker, capsize=2, label=label,
+    )  # fmt: skip
+
+
+def negatives(records: Sequence[Record]) -> Figure:
+    """Draw accuracy by number and difficulty of the negatives."""
+    begins = sorted({begin for begin, _ in NEGATIVES})
+    sizes = sorted({size for _, size in NEGATIVES})
+    values = np.full((len(sizes), len(begins)), np.nan)
+    for (begin, size), method in NEGATIVES.items():
+        record = _find(records, method, "Cora")
+        if record is not None:
+            values[sizes.index(size), begins.index(begin)] = record["test_mean"]
+    figure, ((ax,),) = _grid(1, 1, 6, 4.4)
+    image = ax.imshow(values, origin="lower", cmap="cividis", aspect="auto")
+    middle = np.nanmean([np.nanmin(values), np.nanmax(values)])
+    for (i, j), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            ink = "black" if value > middle else "white"
+            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink)
+    ax.set(
+        title="Cora: TIFA-GCL by its negatives",
+        xlabel="first rank of the negatives (the larger, the easier)",
+        ylabel="number of negatives",
+        xticks=range(len(begins)),
+        xticklabels=begins,
+        yticks=range(len(sizes)),
+        yticklabels=sizes,
+    )
+    figure.colorbar(image, ax=ax, label="test accuracy (%)")
+    return figure
+
+
+DRAW: dict[str, Callable[[Sequence[Record]], Figure]] = {
+    "figure1": radial,
+    "figure2": same_class,
+    "figure3": encoders,
+    "figure4": gain_over([("TIFA-GCL", "uniform-GCL")]),
+    "figure5": radial,
+    "figure6": gain_over([("uniform-GCL", "GCN")]),
+    "figure7": negatives,
+    "study": gain_over([("TIFA-GCL", "uniform-GCL"), ("TIFA-GCL", "GCN")]),
+}

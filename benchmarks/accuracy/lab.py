@@ -1,0 +1,164 @@
+"""Where models are trained, and what came of them is kept.
+
+A lab looks a fit up in its checkpoint (a JSON object a line) before it trains it. What
+is known of a fit depends on nothing but the fit, so that tables share their models, and
+a run that was interrupted goes on where it was: at most the stack that was training is
+lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import Bunch
+
+from benchmarks._report import device_name
+from benchmarks.accuracy.fits import Fit, Fitted, train
+from benchmarks.data import Setting, Split, draw_split, load
+from sktifa.device import resolve_device
+from sktifa.diagnostics import madgap
+
+__all__ = [
+    "MEASURES",
+    "Lab",
+    "OutOfTimeError",
+    "Outcome",
+    "graph_of",
+    "split_of",
+    "unpack",
+]
+
+Outcome = dict[str, Any]
+
+# What can be measured of a model beside its accuracy.
+MEASURES: dict[str, Callable[[Fitted, Bunch], float]] = {
+    "madgap": lambda fitted, data: madgap(fitted.scores, data.graph.adjacency),
+    "transition_std": lambda fitted, data: float(fitted.model.sampler_.transition_std_),
+}
+
+
+class OutOfTimeError(Exception):
+    """A fit is not known, and there is no time to train it."""
+
+
+@lru_cache(maxsize=2)
+def graph_of(name: str) -> Bunch:
+    """Load a graph, or return it if it was loaded just now."""
+    return load(name)
+
+
+@lru_cache(maxsize=200)
+def split_of(name: str, number: int, labels: int, setting: Setting) -> Split:
+    """Draw a split, or return it if it was drawn before."""
+    return draw_split(graph_of(name), number, labels, setting)
+
+
+class Lab:
+    """Trains what its checkpoint doesn't know yet.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Where outcomes are kept. Several processes may write to it.
+    device : str
+        Where to train.
+    commit : str
+        Of the code, kept with each outcome.
+    deadline : float
+        Time (as of `time.time`) after which no stack begins; 0 trains nothing.
+    stack : int
+        Most fits that are begun together.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        *,
+        device: str = "cpu",
+        commit: str = "",
+        deadline: float = float("inf"),
+        stack: int = 60,
+    ) -> None:
+        self.checkpoint, self.device, self.commit = checkpoint, device, commit
+        self.deadline, self.stack = deadline, stack
+        self._known: dict[str, Outcome] = {}
+        text = checkpoint.read_text() if checkpoint.exists() else ""
+        for line in text.splitlines():
+            # A run that was killed may have left half a line.
+            try:
+                outcome = json.loads(line)
+                self._known[outcome["key"]] = outcome
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def outcomes(self, fits: Sequence[Fit]) -> list[Outcome]:
+        """Return what comes of fits on one graph, training those that are not known.
+
+        Raises
+        ------
+        OutOfTimeError
+            If the deadline comes first. What was trained so far is kept.
+        """
+        missing = [fit for fit in fits if fit.key not in self._known]
+        for start in range(0, len(missing), self.stack):
+            if time.time() >= self.deadline:
+                raise OutOfTimeError
+            self._train(missing[start : start + self.stack])
+        return [self._known[fit.key] for fit in fits]
+
+    def _train(self, fits: Sequence[Fit]) -> None:
+        data = graph_of(fits[0].graph)
+        splits = [split_of(f.graph, f.split, f.labels, f.setting) for f in fits]
+        for i, fitted in train(fits, data, splits, self.device):
+            fit, outcome = fits[i], self._judged(fits[i], fitted, data, splits[i])
+            self._known[fit.key] = outcome
+            with self.checkpoint.open("a") as file:
+                # In one piece: lines of several processes don't mix. The line feed
+                # before it ends what a killed process may have left.
+                file.write("\n" + json.dumps(outcome) + "\n")
+
+    def _judged(
+        self, fit: Fit, fitted: Fitted | Exception, data: Bunch, split: Split
+    ) -> Outcome:
+        outcome: Outcome = {
+            "key": fit.key,
+            "model": type(fit.estimator).__name__,
+            "graph": fit.graph,
+            "labels": fit.labels,
+            "split": fit.split,
+            "commit": self.commit,
+            "device": device_name(resolve_device(self.device)),
+        }
+        if isinstance(fitted, Exception):
+            if fit.tested:
+                raise fitted
+            # A candidate that can't be trained is one that is not chosen.
+            return {**outcome, "val": 0.0, "error": repr(fitted)}
+        right = fitted.predicted == data.target
+        outcome["seconds"] = round(fitted.seconds, 3)
+        outcome["val"] = float(right[split.val].mean())
+        if fit.tested:
+            outcome["test"] = float(right[split.test].mean())
+            outcome["right"] = _pack(right[split.test])
+        if fit.measure:
+            outcome[fit.measure] = MEASURES[fit.measure](fitted, data)
+        return outcome
+
+
+def _pack(right: NDArray[np.bool_]) -> str:
+    return base64.b85encode(zlib.compress(np.packbits(right).tobytes(), 9)).decode()
+
+
+def unpack(text: str, n: int) -> NDArray[np.bool_]:
+    """Return which of n test nodes were right."""
+    packed = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8)
+    return np.unpackbits(packed, count=n).astype(bool)

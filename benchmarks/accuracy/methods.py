@@ -1,0 +1,195 @@
+"""Every method of every table and figure: its estimator and its search space.
+
+The space of an encoder is the same for all methods, and that of the contrast the same
+for uniform-GCL and TIFA-GCL. Hidden size and depth are the paper's (Appendix C.4:
+architectures "strictly aligned").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.accuracy.protocol import Method
+from benchmarks.baselines import LabelPropagationClassifier, Node2VecClassifier
+from sktifa import GNNClassifier, NeighborSampler, SAINTTIFASampler, TIFAGCLClassifier
+
+UNIFORM = {"weighting": "uniform", "perturbation": "uniform", "pairing": "uniform"}
+
+ENCODER: dict[str, list[Any]] = {
+    "learning_rate": [0.005, 0.01, 0.02],
+    "dropout": [0.3, 0.5, 0.6, 0.7, 0.8],
+    "weight_decay": [5e-4, 1e-3, 2e-3, 5e-3, 1e-2],
+    "feature_norm": [None, "l1"],
+}
+CONTRAST: dict[str, list[Any]] = {
+    **ENCODER,
+    "weight_max": [1.2, 2.2, 3.2, 4.2],
+    "perturbed_nodes": [0.2, 0.4, 0.6],
+    "edges_removed": [1, 2, 4],
+    "feature_mask_rate": [0.3, 0.5, 0.7],
+    "pair_weight": [0.0, 0.05, 0.1],
+}
+
+# Long enough for Photo and Computers; early stopping ends the others.
+LONG = {"max_iter": 600}
+
+# Figure 3, in the paper's order and by its names (READING 26).
+ENCODERS = {
+    "GCN": "gcn",
+    "GAT": "gat",
+    "GraphSAGE": "sage",
+    "HyperGraph": "hypergraph",
+    "ChebConv": "cheb",
+    "StandGraph": "graphconv",
+    "ARMA": "arma",
+    "Feast": "feast",
+}
+
+METHODS: dict[str, Method] = {
+    "MLP": Method(GNNClassifier("mlp", **LONG), ENCODER),
+    "Node2vec": Method(
+        Node2VecClassifier(),
+        {"p": [0.25, 0.5, 1, 2, 4], "q": [0.25, 0.5, 1, 2, 4], "C": [0.1, 1, 10]},
+    ),
+    "Label propagation": Method(
+        LabelPropagationClassifier(),
+        {
+            "restart_probability": [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5],
+            "aggregate": ["sum", "mean"],
+            "feature_affinity": [False, True],
+        },
+    ),
+    "GCN": Method(GNNClassifier(**LONG), ENCODER),
+    "GAT": Method(GNNClassifier("gat", **LONG), ENCODER),
+    "GraphSAGE": Method(GNNClassifier("sage", **LONG), ENCODER),
+    "uniform-GCL": Method(TIFAGCLClassifier(**UNIFORM, **LONG), CONTRAST),
+    "TIFA-GCL": Method(TIFAGCLClassifier(**LONG), CONTRAST),
+}
+
+
+def _contrasts(prefix: str, changes: dict[str, Any]) -> dict[str, Method]:
+    """Make three methods: an encoder alone, with uniform and with TIFA's contrast.
+
+    Each takes over what was chosen for a GCN with the same contrast.
+    """
+    return {
+        f"{prefix}{name}": Method(METHODS[like].estimator, like=like, changes=changes)
+        for name, like in (
+            ("", "GCN"),
+            (", uniform-GCL", "uniform-GCL"),
+            (", TIFA-GCL", "TIFA-GCL"),
+        )
+    }
+
+
+# Table 3: one module at a time, all else as chosen for the whole.
+ABLATIONS = {
+    "without loss weights": {"weighting": "uniform"},
+    "uniform perturbation": {"perturbation": "uniform"},
+    "uniform pairs": {"pairing": "uniform"},
+    "without pairs": {"pairing": None},
+}
+METHODS |= {
+    f"TIFA-GCL, {name}": Method(
+        METHODS["TIFA-GCL"].estimator, like="TIFA-GCL", changes=changes
+    )
+    for name, changes in ABLATIONS.items()
+}
+
+# Table 5 (depth 2 is GCN's own) and Figure 3 (so is its encoder).
+DEPTHS = (2, 4, 6, 8)
+for depth in DEPTHS:
+    METHODS |= _contrasts(f"{depth} layers", {"n_layers": depth})
+for name, encoder in ENCODERS.items():
+    METHODS |= _contrasts(f"Encoder {name}", {"encoder": encoder})
+
+# Figure 7: how many negatives, and from which rank on.
+NEGATIVES = {
+    (begin, size): f"TIFA-GCL, {size} negatives from rank {begin}"
+    for begin in (5, 50, 200, 800, 1600)
+    for size in (10, 50, 100, 200, 400)
+}
+METHODS |= {
+    name: Method(
+        METHODS["TIFA-GCL"].estimator,
+        like="TIFA-GCL",
+        changes={"negative_ranks": (begin, begin + size), "pair_weight": 0.25},
+    )
+    for (begin, size), name in NEGATIVES.items()
+}
+
+# ------------------------------------------------------------ Tables 2 and 6: inductive
+
+INDUCTIVE: dict[str, Any] = {
+    "setting": "inductive",
+    "hidden_size": 128,
+    "max_iter": 100,
+    "min_iter": 10,
+    "n_iter_no_change": 20,
+    # Several processes share a GPU.
+    "prediction_memory": 1 << 30,
+}
+SAMPLERS: dict[str, Any] = {
+    "Full-batch": None,
+    "Neighbor": NeighborSampler(),
+    "SAINT-RW": SAINTTIFASampler(2000, walk_length=3, sharpness=0.0),
+    "SAINT-TIFA": SAINTTIFASampler(2000, walk_length=3, sharpness=0.25),
+}
+OBJECTIVES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "No": (GNNClassifier, {}),
+    "uniform-GCL": (TIFAGCLClassifier, UNIFORM),
+    "TIFA-GCL": (TIFAGCLClassifier, {}),
+}
+
+
+def inductive(encoder: str, sampler: Any, contrast: str, **parameters: Any) -> Method:
+    """Make an inductive method at its default settings."""
+    kind, settings = OBJECTIVES[contrast]
+    estimator = kind(encoder, sampler=sampler, **INDUCTIVE | settings | parameters)
+    return Method(estimator, setting="inductive")
+
+
+# The paper's rows (aggregator, sampling, contrast), and SAINT-TIFA with all contrasts.
+TABLE_2 = [
+    ("MLP", "N/A", "No"),
+    ("Node2vec", "N/A", "No"),
+    ("GCN", "Full-batch", "No"),
+    ("GraphSAGE", "Full-batch", "No"),
+    *(
+        (aggregator, sampling, contrast)
+        for aggregator in ("GraphSAGE", "GAT")
+        for sampling, contrasts in (
+            ("Neighbor", ("No",)),
+            ("SAINT-RW", OBJECTIVES),
+            ("SAINT-TIFA", OBJECTIVES),
+        )
+        for contrast in contrasts
+    ),
+]
+for aggregator, sampling, contrast in TABLE_2:
+    name = f"Inductive {aggregator}, {sampling}, {contrast}"
+    if aggregator == "Node2vec":
+        METHODS[name] = Method(METHODS["Node2vec"].estimator, setting="inductive")
+        continue
+    METHODS[name] = inductive(
+        {"MLP": "mlp", "GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat"}[aggregator],
+        SAMPLERS.get(sampling),
+        contrast,
+        # GAT has several heads of this width.
+        **({"hidden_size": 64} if aggregator == "GAT" else {}),
+    )
+
+# Table 6: sharpness by length of the walks.
+WALKS = {
+    (sharpness, length): f"SAINT-TIFA, t = {sharpness:g}, walks of {length}"
+    for sharpness in (0.0, 0.25, 0.5, 1.0, 2.0)
+    for length in (2, 3, 4, 5)
+}
+METHODS |= {
+    name: inductive(
+        "sage",
+        SAINTTIFASampler(2000, walk_length=length, sharpness=sharpness),
+        "TIFA-GCL",
+    )
+    for (sharpness, length), name in WALKS.items()
+}

@@ -1,0 +1,6 @@
+"""What TIFA-GCL is compared with: each a scikit-learn estimator on a `Graph`."""
+
+from benchmarks.baselines.label_propagation import LabelPropagationClassifier
+from benchmarks.baselines.node2vec import Node2VecClassifier
+
+__all__ = ["LabelPropagationClassifier", "Node2VecClassifier"]

@@ -1,0 +1,210 @@
+"""The protocol: nothing is learnt from test nodes before the choice, nothing lost."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from benchmarks import data as benchmark_data
+from benchmarks.accuracy import lab as laboratory
+from benchmarks.accuracy import methods, run
+from benchmarks.accuracy.comparison import adjusted, paired
+from benchmarks.accuracy.experiments import EXPERIMENTS
+from benchmarks.accuracy.fits import Fit
+from benchmarks.accuracy.lab import Lab, OutOfTimeError, unpack
+from benchmarks.accuracy.protocol import Budget, Cell, Method, choose, evaluate
+from benchmarks.data import draw_split, visible_labels
+from sktifa import GNNClassifier, make_block_graph
+
+CELL = Cell("GCN", "block", 5)
+BUDGET = Budget(candidates=3, splits=1, finalists=2, final_splits=2)
+
+
+@pytest.fixture
+def block(monkeypatch):
+    """A graph that the labs know by name; what is cached of the last one goes."""
+    data = make_block_graph(300, 3, random_state=0)
+    monkeypatch.setitem(benchmark_data.LOADERS, "block", lambda: data)
+    for cached in (laboratory.graph_of, laboratory.split_of):
+        cached.cache_clear()
+    yield data
+    for cached in (laboratory.graph_of, laboratory.split_of):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def gcn():
+    return Method(
+        GNNClassifier(max_iter=5, hidden_size=8),
+        {"learning_rate": [1e-4, 0.003, 0.05]},
+    )
+
+
+@pytest.mark.parametrize("setting", ["transductive", "inductive"])
+def test_parts_of_a_split_are_apart(block, setting):
+    split = draw_split(block, 3, 5, setting)
+    y = block.target
+    assert np.bincount(y[split.train]).tolist() == [5, 5, 5]
+    assert np.bincount(y[split.val]).tolist() == [30, 30, 30]
+    parts = np.concatenate([split.train, split.val, split.test])
+    assert len(np.unique(parts)) == len(parts)
+    assert np.isin(split.train, split.seen).all()
+    if setting == "transductive":
+        assert len(parts) == len(y)
+    else:
+        assert not np.isin(np.r_[split.val, split.test], split.seen).any()
+    hidden = np.setdiff1d(np.arange(len(y)), split.train)
+    assert (visible_labels(block, split)[hidden] == -1).all()
+
+
+def test_unlabelled_nodes_are_in_no_part(block):
+    block.target[::10] = -1
+    for setting in ("transductive", "inductive"):
+        split = draw_split(block, 0, 5, setting)
+        parts = np.concatenate([split.train, split.val, split.test])
+        assert (block.target[parts] >= 0).all()
+
+
+def test_poisoned_test_labels_change_no_choice(block, gcn, tmp_path):
+    budget = Budget(candidates=3, splits=1, finalists=2, final_splits=1)
+
+    def chosen(checkpoint):
+        lab = Lab(tmp_path / checkpoint)
+        parameters = choose(gcn, CELL, budget, lab)
+        scores = [one["val"] for one in lab._known.values()]
+        return parameters, scores
+
+    # The split is drawn, and stays, before the labels are poisoned.
+    split = laboratory.split_of("block", 0, 5, "transductive")
+    before = chosen("clean.jsonl")
+    block.target[split.test] = (block.target[split.test] + 1) % 3
+    assert chosen("poisoned.jsonl") == before
+    assert len(set(before[1])) > 1
+
+
+def test_estimators_are_given_no_label_of_test_or_validation_nodes(
+    block, tmp_path, monkeypatch
+):
+    class Spy(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y, X_val=None, y_val=None):
+            seen.append((X.nodes[y >= 0], X_val.nodes))
+            self.classes_ = np.unique(y[y >= 0])
+            return self
+
+        def predict_proba(self, X):
+            return np.ones((len(X), len(self.classes_)))
+
+    seen = []
+    lab = Lab(tmp_path / "spy.jsonl")
+    outcomes = evaluate(Method(Spy()), CELL, {}, splits=2, seeds=3, lab=lab)
+    # Without a random_state more seeds would be the same model again.
+    assert [len(row) for row in outcomes] == [1, 1]
+    for number, (labeled, val) in enumerate(seen):
+        split = draw_split(block, number, 5, "transductive")
+        np.testing.assert_array_equal(labeled, split.train)
+        np.testing.assert_array_equal(val, split.val)
+
+
+def test_choice_is_the_best_on_validation(block, gcn, tmp_path):
+    lab = Lab(tmp_path / "checkpoint.jsonl")
+    parameters = choose(gcn, CELL, BUDGET, lab)
+    # At a rate of 1e-4 five epochs leave the network as it was drawn.
+    assert parameters == {"learning_rate": 0.05}
+    # Three candidates on one split, two of them on another; the test is not looked at.
+    assert len(lab._known) == 3 + 2
+    assert not any("test" in outcome for outcome in lab._known.values())
+
+
+def test_interrupted_run_goes_on_where_it_was(block, gcn, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.jsonl"
+    whole = Lab(tmp_path / "whole.jsonl")
+    expected = choose(gcn, CELL, BUDGET, whole)
+    outcomes = evaluate(gcn, CELL, expected, splits=2, seeds=2, lab=whole)
+
+    trained, begun = [], laboratory.train
+
+    def counted(fits, *rest):
+        trained.extend(fit.key for fit in fits)
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return begun(fits, *rest)
+
+    monkeypatch.setattr(laboratory, "train", counted)
+    with pytest.raises(KeyboardInterrupt):
+        choose(gcn, CELL, BUDGET, Lab(path, stack=1))
+    assert len(path.read_text().split()) > 0
+    with path.open("a") as file:
+        file.write('{"key": "half a li')
+    lab = Lab(path, stack=1)
+    assert choose(gcn, CELL, BUDGET, lab) == expected
+    again = evaluate(gcn, CELL, expected, splits=2, seeds=2, lab=lab)
+    # The fit that was interrupted is the only one that was begun twice.
+    assert len(trained) == len(set(trained)) + 1
+    told = [[(one["key"], one["test"], one["right"]) for one in r] for r in again]
+    assert told == [[(o["key"], o["test"], o["right"]) for o in r] for r in outcomes]
+
+
+def test_lab_without_time_trains_nothing(block, gcn, tmp_path):
+    lab = Lab(tmp_path / "checkpoint.jsonl", deadline=0)
+    with pytest.raises(OutOfTimeError):
+        choose(gcn, CELL, BUDGET, lab)
+    assert not (tmp_path / "checkpoint.jsonl").exists()
+
+
+def test_what_was_not_run_is_left_out(block, gcn, tmp_path, monkeypatch):
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    monkeypatch.setitem(methods.METHODS, "other", Method(GNNClassifier("mlp")))
+    path, other = tmp_path / "checkpoint.jsonl", Cell("other", "block", 5)
+    run.try_cell(CELL, 2, 2, BUDGET, {}, Lab(path, commit="abc"))
+    trials = run.collect([CELL, other], 2, 2, BUDGET, {}, path)
+    assert list(trials) == [CELL]
+    record = trials[CELL].record()
+    needed = "method graph test_mean test_std val_mean n_splits n_seeds params device"
+    assert set(needed.split()) < set(record)
+    assert record["commit"] == "abc"
+    assert record["test_mean"] == pytest.approx(np.mean(record["test"]), abs=1e-3)
+    json.dumps(record)
+
+
+def test_right_nodes_say_the_accuracy(block, gcn, tmp_path):
+    lab = Lab(tmp_path / "checkpoint.jsonl")
+    outcome = evaluate(gcn, CELL, {}, splits=1, seeds=1, lab=lab)[0][0]
+    n = len(laboratory.split_of("block", 0, 5, "transductive").test)
+    assert unpack(outcome["right"], n).mean() == pytest.approx(outcome["test"])
+
+
+def test_keys_tell_models_apart_but_not_devices(gcn):
+    def key(**parameters):
+        estimator = GNNClassifier(**parameters)
+        return Fit(estimator, "Cora", 20, "transductive", 0, False).key
+
+    assert key() == key(device="cuda", verbose=1)
+    assert len({key(), key(dropout=0.4), key(random_state=0)}) == 3
+
+
+def test_paired_comparison_is_scipys():
+    rng = np.random.default_rng(0)
+    ours, other = rng.normal(81, 1, 20), rng.normal(80.5, 1, 20)
+    told = paired(ours, other)
+    t = stats.ttest_rel(ours, other)
+    assert told["difference"] / told["standard_error"] == pytest.approx(t.statistic)
+    assert told["p"] == stats.wilcoxon(ours, other).pvalue
+    # By hand: all 2^3 signs of three differences are as likely; two are as extreme.
+    assert paired([3, 2, 4], [1, 1, 1])["p"] == pytest.approx(2 / 8)
+    assert paired([1, 2], [1, 2])["p"] == 1
+
+
+def test_holm_by_hand():
+    assert adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert adjusted([]) == []
+
+
+def test_every_cell_is_of_a_known_method_and_graph():
+    for name, experiment in EXPERIMENTS.items():
+        for cell in experiment.cells:
+            assert cell.method in methods.METHODS, name
+            assert cell.graph in benchmark_data.LOADERS, name
+        told = {method for pair in experiment.against for method in pair}
+        assert told <= {cell.method for cell in experiment.cells}, name

@@ -170,7 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     for name in options.names:
         if name in FACTS:
-            keep(name, FACTS[name]())
+            place = {"device": "cpu", "commit": options.commit}
+            keep(name, [record | place for record in FACTS[name]()])
             continue
         trials = collect(wanted(name, options), *sizes[name], budget, tuned, path)
         print(f"\n{name}: {len(trials)} of {len(wanted(name, options))} cells")

@@ -185,7 +185,7 @@ def gain_over(
                 xticks=range(1, 11),
             )
         axes[0, 0].set_ylabel("difference in accuracy\n(points, ± standard error)")
-        figure.legend(loc="outside lower center", ncols=2)
+        figure.legend(loc="outside lower center", ncols=len(graphs))
         return figure
 
     return draw

@@ -29,11 +29,15 @@ Cells = Mapping[Cell, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Trial:
-    """What a cell came to: the parameters chosen, and outcomes by split and seed."""
+    """What a cell came to: the parameters chosen, and outcomes by split and seed.
+
+    `candidates` is how many they were chosen from; 1: not chosen, 0: by an earlier run.
+    """
 
     cell: Cell
     parameters: Parameters
     outcomes: list[list[Outcome]]
+    candidates: int
 
     @property
     def test(self) -> np.ndarray:
@@ -55,6 +59,7 @@ class Trial:
             "val_mean": 100 * float(np.mean([one["val"] for one in outcomes])),
             "n_splits": n_splits,
             "n_seeds": n_seeds,
+            "candidates": self.candidates,
             "params": self.parameters,
             "device": ", ".join(sorted({one["device"] for one in outcomes})),
             "commit": ", ".join(sorted({one["commit"] for one in outcomes})),
@@ -70,11 +75,13 @@ def try_cell(
     method = METHODS[cell.method]
     chooser = method.like or cell.method
     parameters = tuned.get(cell.graph, {}).get(chooser, {}).get(cell.labels)
+    candidates = 0
     if parameters is None:
         parameters = choose(METHODS[chooser], cell, budget, lab)
+        candidates = budget.candidates if METHODS[chooser].space else 1
     parameters = {**parameters, **method.changes}
     outcomes = evaluate(method, cell, parameters, splits=splits, seeds=seeds, lab=lab)
-    return Trial(cell, parameters, outcomes)
+    return Trial(cell, parameters, outcomes, candidates)
 
 
 def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) -> None:

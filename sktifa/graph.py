@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils import Bunch
 
 from sktifa.checks import check_sparse
 from sktifa.exceptions import (
     GraphError,
     GraphWarning,
+    LabelError,
     NodeNameError,
     ParameterError,
 )
 
 if TYPE_CHECKING:
     import networkx
-    import pandas as pd
     from torch_geometric.data import Data
+
+    from sktifa.frames import GraphParts
 
 __all__ = ["Graph", "as_graph", "is_feature_matrix"]
 
@@ -268,7 +271,14 @@ class Graph:
         )
 
     @classmethod
-    def from_pyg(cls, data: Data, *, directed: Directed = "symmetrize") -> Graph:
+    def from_pyg(
+        cls,
+        data: Data,
+        *,
+        label: str | None = None,
+        directed: Directed = "symmetrize",
+        return_X_y: bool = False,
+    ) -> Any:
         """Make a graph of a PyTorch Geometric ``Data``.
 
         Parameters
@@ -276,12 +286,19 @@ class Graph:
         data : torch_geometric.data.Data
             With `edge_index`, and `x` or `num_nodes`. `edge_weight` is read where
             it is there; other edge attributes are not.
+        label : str, default=None
+            The attribute with the labels, ``"y"`` as a rule.
         directed : {"symmetrize", "error"}, default="symmetrize"
             What to do with an edge that stands in `edge_index` one way only.
+        return_X_y : bool, default=False
+            With a `label`, return ``(graph, target)``.
 
         Returns
         -------
-        Graph
+        Graph, or with a `label` Bunch
+            - graph : Graph
+            - target : ndarray of shape (n_nodes,)
+            - train_mask, val_mask, test_mask : ndarray of bool, where `data` has them
         """
         edge_index = getattr(data, "edge_index", None)
         if edge_index is None or hasattr(data, "edge_index_dict"):
@@ -293,13 +310,24 @@ class Graph:
         x = getattr(data, "x", None)
         # Data.num_nodes would guess from the edges; only a stated count is taken.
         counted = "num_nodes" in data or "y" in data
-        return cls.from_edge_index(
+        graph = cls.from_edge_index(
             edge_index,
             x,
             edge_weight=getattr(data, "edge_weight", None),
             n_nodes=int(data.num_nodes) if x is None and counted else None,
             directed=directed,
         )
+        masks = {
+            name: _to_numpy(data[name]).astype(bool)
+            for name in ("train_mask", "val_mask", "test_mask")
+            if name in data
+        }
+        values = None if label is None else getattr(data, label, None)
+        if values is not None:
+            values = _to_numpy(values)
+            # OGB's labels have a column of their own.
+            values = values[:, 0] if values.shape == (graph.n_nodes, 1) else values
+        return _with_labels(graph, values, label, return_X_y, masks)
 
     @classmethod
     def from_networkx(
@@ -308,8 +336,10 @@ class Graph:
         features: str | Sequence[str] | None = None,
         *,
         weight: str | None = "weight",
+        label: str | None = None,
         directed: Directed = "symmetrize",
-    ) -> Graph:
+        return_X_y: bool = False,
+    ) -> Any:
         """Make a graph of a networkx graph; nodes are numbered as in ``list(graph)``.
 
         Parameters
@@ -320,19 +350,31 @@ class Graph:
             Node attributes, numbers or vectors, that make up the features.
         weight : str, default="weight"
             Edge attribute; edges without it weigh 1. None means no weights.
+        label : str, default=None
+            Node attribute with the labels; nodes without it are unlabelled.
         directed : {"symmetrize", "error"}, default="symmetrize"
             What to do with an edge of a DiGraph that goes one way only.
+        return_X_y : bool, default=False
+            With a `label`, return ``(graph, target)``.
 
         Returns
         -------
-        Graph
+        Graph, or with a `label` Bunch
+            - graph : Graph, whose `node_names` are the nodes of `graph`, if they are
+              more than numbers from 0 in their order.
+            - target : ndarray of shape (n_nodes,). Of whole numbers with -1 where
+              there is none, else of objects with None.
 
         Examples
         --------
         >>> import networkx as nx
         >>> from sktifa.graph import Graph
-        >>> Graph.from_networkx(nx.karate_club_graph())
+        >>> karate = nx.karate_club_graph()
+        >>> Graph.from_networkx(karate)
         Graph(34 nodes, 78 edges, 34 features)
+        >>> graph, y = Graph.from_networkx(karate, label="club", return_X_y=True)
+        >>> y[:2].tolist()
+        ['Mr. Hi', 'Mr. Hi']
         """
         names = list(graph)
         number = {name: i for i, name in enumerate(names)}
@@ -355,78 +397,210 @@ class Graph:
         if features is not None:
             keys = [features] if isinstance(features, str) else list(features)
             matrix = _node_attributes(graph, names, keys)
-        return cls.from_edge_index(
-            edges, matrix, edge_weight=weights, n_nodes=len(names), directed=directed
+        result = cls.from_edge_index(
+            edges,
+            matrix,
+            edge_weight=weights,
+            n_nodes=len(names),
+            directed=directed,
+            node_names=None if names == list(range(len(names))) else names,
         )
+        labels = None
+        if label is not None:
+            labels = [graph.nodes[name].get(label) for name in names]
+            labels = None if all(value is None for value in labels) else labels
+        return _with_labels(result, labels, label, return_X_y, {})
 
     @classmethod
     def from_pandas(
         cls,
-        nodes: pd.DataFrame,
-        edges: pd.DataFrame,
+        nodes: Any,
+        edges: Any,
         *,
-        source: str = "source",
-        target: str = "target",
-        weight: str | None = None,
-    ) -> Graph:
+        id: Any = None,
+        source: Any = "source",
+        target: Any = "target",
+        weight: Any = None,
+        features: Sequence[Any] | str | None = None,
+        label: Any = None,
+        encoder: Any = "auto",
+        directed: Directed = "symmetrize",
+        return_X_y: bool = False,
+    ) -> Any:
         """Make a graph of a table of nodes and a table of undirected edges.
+
+        Columns of any kind become features: numbers and dates are standardised, gaps
+        filled, text and categories encoded. What was done is logged, and said in
+        `report` of the result where there is a `label`.
 
         Parameters
         ----------
         nodes : DataFrame, one row a node
-            Its index holds the ids, its numeric columns are the features.
+            Of pandas, polars or pyarrow.
         edges : DataFrame, one row an edge
             An edge may stand in it once or both ways.
-        source, target : str
+        id : column name, default=None
+            The column of `nodes` with the ids. None takes the index of a pandas
+            frame if it has a name or is no row numbers, else a column "id" if there
+            is one, else the row numbers. An id 12 of one table and "12" of the other
+            are the same.
+        source, target : column name
             The columns of `edges` with the ids of the ends.
-        weight : str, default=None
+        weight : column name, default=None
             The column of `edges` with the weights; None means 1.
+        features : column name or sequence of them, default=None
+            The columns of `nodes` that become features. None takes all but `id` and
+            `label`; where there are none, every node gets a feature of its own.
+        label : column name, default=None
+            The column of `nodes` with the labels. It never becomes a feature.
+        encoder : "auto", "passthrough" or transformer, default="auto"
+            "auto" is skrub's ``TableVectorizer`` where skrub is installed and
+            :class:`~sktifa.frames.TableEncoder` elsewhere. "passthrough" takes numbers
+            as they are and nothing else. A transformer is given the columns as a data
+            frame; one that is fitted, such as `encoder` of an earlier result, is not
+            fitted again.
+        directed : {"symmetrize", "error"}, default="symmetrize"
+            What to do with an edge that has another weight the other way: keep the
+            larger and warn, or raise.
+        return_X_y : bool, default=False
+            With a `label`, return ``(graph, target)``.
 
         Returns
         -------
-        Graph
+        Graph, or with a `label` Bunch
+            - graph : Graph, whose `node_names` are the ids, if they are more than row
+              numbers.
+            - target : ndarray of shape (n_nodes,). Of whole numbers with -1 where
+              there is none, else of objects with None.
+            - encoder : the fitted transformer, for other nodes with these columns.
+            - report : list of str, what was done.
+
+        Raises
+        ------
+        GraphError
+            Naming the first row at fault (an edge to an unknown node, an id that is
+            missing or there twice, a bad weight), or a column that isn't there or
+            can't be encoded.
+
+        Warns
+        -----
+        GraphWarning
+            If a column has no value at all, or an edge two weights.
+
+        See Also
+        --------
+        read : The same from files.
 
         Examples
         --------
         >>> import pandas as pd
         >>> from sktifa.graph import Graph
-        >>> nodes = pd.DataFrame({"age": [31, 42, 27]}, index=["ann", "bob", "cat"])
+        >>> nodes = pd.DataFrame(
+        ...     {"age": [31, 42, 27], "club": ["chess", None, "golf"]},
+        ...     index=["ann", "bob", "cat"],
+        ... )
         >>> edges = pd.DataFrame({"source": ["ann"], "target": ["cat"]})
-        >>> Graph.from_pandas(nodes, edges)
+        >>> data = Graph.from_pandas(nodes, edges, label="club")
+        >>> data.graph
         Graph(3 nodes, 1 edge, 1 feature)
+        >>> data.target.tolist()
+        ['chess', None, 'golf']
+        >>> data.graph[["bob"]].nodes
+        array([1])
         """
-        if not nodes.index.is_unique:
-            twice = nodes.index[nodes.index.duplicated()][0]
-            raise GraphError(
-                f"node {twice!r} stands twice in the index of nodes: keep one row "
-                "a node"
+        from sktifa.frames import as_table, join, labels_of
+
+        if return_X_y and label is None:
+            raise ParameterError(
+                "return_X_y needs y: name the column with the labels, label="
             )
-        for column in [source, target, *([] if weight is None else [weight])]:
-            if column not in edges.columns:
-                raise GraphError(
-                    f"edges have no column {column!r} (they have "
-                    f"{list(edges.columns)}): name it with source=, target=, weight="
-                )
-        ends = []
-        for column in (source, target):
-            ids = nodes.index.get_indexer(edges[column])
-            if (ids < 0).any():
-                at = int((ids < 0).argmax())
-                raise GraphError(
-                    f"row {at} of edges has {column} {edges[column].iloc[at]!r}, "
-                    "which is not in the index of nodes: add the node or drop the row"
-                )
-            ends.append(ids.astype(np.int64))
-        edge_weight = None
-        if weight is not None:
-            edge_weight = np.tile(edges[weight].to_numpy(), 2)
-        numeric = nodes.select_dtypes(["number", "bool"])
-        return cls.from_edge_index(
-            np.hstack([ends, ends[::-1]]),
-            numeric if numeric.shape[1] else None,
-            edge_weight=edge_weight,
-            n_nodes=len(nodes),
+        parts = join(
+            as_table(nodes, "nodes"),
+            as_table(edges, "edges"),
+            id=id,
+            source=source,
+            target=target,
+            weight=weight,
+            features=features,
+            label=label,
+            encoder=encoder,
         )
+        graph = cls._of_parts(parts, len(nodes), directed)
+        if parts.label is None:
+            return graph
+        labels = labels_of(parts.label)
+        if return_X_y:
+            return graph, labels
+        return Bunch(
+            graph=graph, target=labels, encoder=parts.encoder, report=parts.report
+        )
+
+    @classmethod
+    def _of_parts(cls, parts: GraphParts, n_nodes: int, directed: Directed) -> Graph:
+        return cls.from_edge_index(
+            parts.edge_index,
+            parts.features,
+            edge_weight=parts.edge_weight,
+            n_nodes=n_nodes,
+            directed=directed,
+            feature_names=parts.feature_names,
+            node_names=parts.node_names,
+        )
+
+    @classmethod
+    def read(
+        cls,
+        nodes: str | os.PathLike[str],
+        edges: str | os.PathLike[str],
+        *,
+        id: str | None = None,
+        **options: Any,
+    ) -> Any:
+        r"""Read a graph from a file of nodes and a file of undirected edges.
+
+        Parameters
+        ----------
+        nodes, edges : path
+            Ending in .csv, .tsv or .txt (UTF-8, a header, separated by commas,
+            semicolons or tabs) or in .parquet or .pq (pyarrow reads it).
+        id : str, default=None
+            The column of `nodes` with the ids. None takes the column "id", or else
+            the first.
+        **options : Any
+            All others of :meth:`from_pandas`: `source`, `target`, `weight`,
+            `features`, `label`, `encoder`, `directed`, `return_X_y`.
+
+        Returns
+        -------
+        Graph, or with a `label` Bunch
+            As from :meth:`from_pandas`. Ids that are all whole numbers become such.
+
+        Raises
+        ------
+        DatasetError
+            If a file isn't there.
+        GraphError
+            Naming the first bad line.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from sktifa.graph import Graph
+        >>> with TemporaryDirectory() as folder:
+        ...     nodes, edges = Path(folder, "nodes.csv"), Path(folder, "edges.csv")
+        ...     _ = nodes.write_text("name,age,club\nann,31,chess\nbob,42,\n")
+        ...     _ = edges.write_text("source,target\nann,bob\n")
+        ...     graph, y = Graph.read(nodes, edges, label="club", return_X_y=True)
+        >>> graph.node_names.tolist(), y.tolist()
+        (['ann', 'bob'], ['chess', None])
+        """
+        from sktifa.frames import read_table
+
+        table = read_table(nodes)
+        if id is None:
+            id = "id" if "id" in table.columns else table.columns[0]
+        return cls.from_pandas(table, read_table(edges), id=id, **options)
 
     @classmethod
     def from_features(
@@ -1117,6 +1291,28 @@ def _clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | No
             f"there are {len(names)} feature_names for {_plural(n_features, 'feature')}"
         )
     return names
+
+
+def _with_labels(
+    graph: Graph, values: Any, label: str | None, return_X_y: bool, more: dict[str, Any]
+) -> Any:
+    """Return what a door returns that was asked for labels, or the graph alone."""
+    from sktifa.frames import column_of, labels_of
+
+    if label is None:
+        if return_X_y:
+            raise ParameterError("return_X_y needs y: name the labels with label=")
+        return graph
+    if values is None:
+        raise GraphError(f"no node has the attribute {label!r}: name the labels' own")
+    shape = getattr(values, "shape", (len(values),))
+    if shape != (graph.n_nodes,):
+        raise LabelError(
+            f"{label!r} has shape {tuple(shape)}: give each of the "
+            f"{_plural(graph.n_nodes, 'node')} one label"
+        )
+    target = labels_of(column_of(_as_list(values), f"attribute {label!r}"))
+    return (graph, target) if return_X_y else Bunch(graph=graph, target=target, **more)
 
 
 def _clean_node_names(names: Iterable[Any] | None, n_nodes: int) -> Any:

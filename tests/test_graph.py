@@ -31,6 +31,7 @@ from torch_geometric.data import Data, HeteroData
 from sktifa.exceptions import (
     GraphError,
     GraphWarning,
+    LabelError,
     NodeNameError,
     ParameterError,
 )
@@ -522,24 +523,6 @@ def test_networkx_kinds():
         Graph.from_networkx(path, "size")
 
 
-def test_pandas():
-    nodes = pd.DataFrame(
-        {"age": [1, 2, 3], "name": list("xyz"), "ok": [True, False, True]},
-        index=["a", "b", "c"],
-    )
-    edges = pd.DataFrame({"u": ["a", "b"], "v": ["b", "c"], "w": [1.5, 2.0]})
-    graph = Graph.from_pandas(nodes, edges, source="u", target="v", weight="w")
-    assert graph.feature_names == ["age", "ok"]
-    assert graph.adjacency[2, 1] == 2
-    assert graph.n_edges == 2
-    with pytest.raises(GraphError, match="no column 'source'"):
-        Graph.from_pandas(nodes, edges)
-    with pytest.raises(GraphError, match="row 1 of edges has v 'c'"):
-        Graph.from_pandas(nodes[:2], edges, source="u", target="v")
-    with pytest.raises(GraphError, match="node 'a' stands twice"):
-        Graph.from_pandas(nodes.loc[["a", "a"]], edges, source="u", target="v")
-
-
 def test_from_features_against_brute_force():
     X = np.random.default_rng(0).normal(size=(40, 3))
     graph = Graph.from_features(X, n_neighbors=4, metric="euclidean")
@@ -748,6 +731,39 @@ def test_names_go_where_nodes_go():
 def test_bad_names_are_refused(names, message):
     with pytest.raises(GraphError, match=message):
         Graph(TRIANGLE, node_names=names)
+
+
+def test_networkx_brings_names_and_labels():
+    drawn = nx.Graph([("ann", "bob"), ("bob", "cat")])
+    nx.set_node_attributes(drawn, {"ann": 3, "cat": 5}, "club")
+    graph, y = Graph.from_networkx(drawn, label="club", return_X_y=True)
+    assert graph[["cat"]].nodes.tolist() == [2]
+    assert y.tolist() == [3, -1, 5]
+    nx.set_node_attributes(drawn, {"ann": "x"}, "team")
+    assert Graph.from_networkx(drawn, label="team").target.tolist() == ["x", None, None]
+    assert Graph.from_networkx(nx.path_graph(3)).node_names is None
+    with pytest.raises(GraphError, match="no node has the attribute 'clan'"):
+        Graph.from_networkx(drawn, label="clan")
+    with pytest.raises(ParameterError, match="return_X_y needs y"):
+        Graph.from_networkx(drawn, return_X_y=True)
+
+
+def test_pyg_brings_labels_and_masks():
+    data = Data(
+        x=torch.eye(3),
+        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        y=torch.tensor([[2], [0], [1]]),
+        train_mask=torch.tensor([True, False, False]),
+    )
+    bunch = Graph.from_pyg(data, label="y")
+    assert bunch.target.tolist() == [2, 0, 1]
+    assert bunch.train_mask.tolist() == [True, False, False]
+    assert "test_mask" not in bunch
+    data.y = torch.tensor([1.0, float("nan"), 0.0])
+    assert Graph.from_pyg(data, label="y").target.tolist() == [1, -1, 0]
+    data.y = torch.eye(3)
+    with pytest.raises(LabelError, match=r"'y' has shape \(3, 3\)"):
+        Graph.from_pyg(data, label="y")
 
 
 def test_results_by_name():

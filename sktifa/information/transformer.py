@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -28,13 +29,41 @@ from sktifa.information.tig import (
     information_gain,
     intensity,
     propagated_labels,
+    teacher_distribution,
 )
-from sktifa.labels import check_labels_length, encode_labels
+from sktifa.labels import align_labels, check_labels_length, encode_labels
 from sktifa.tensors.device_graph import DeviceGraph
 
 __all__ = ["LabelPropagationTIG"]
 
 Matrix: TypeAlias = NDArray[Any] | sparse.csr_array
+
+
+# What shares add to each class, in parts of the mean over nodes and classes.
+_SMOOTHING = 1e-3
+
+
+@dataclass(frozen=True)
+class _Received:
+    """What a set of labels sends to the nodes of a graph, and how much that is.
+
+    Attributes
+    ----------
+    influence : ndarray of shape (n_nodes, n_classes)
+        Propagated labels (paper: Z).
+    prototypes : ndarray of shape (n_classes, n_features)
+        Paper: P.
+    mean : float
+        Mean entry of Z*.
+    intensity, gain : ndarray of shape (n_nodes,)
+        Of every node.
+    """
+
+    influence: NDArray[np.float64]
+    prototypes: NDArray[np.float64]
+    mean: float
+    intensity: NDArray[np.float64]
+    gain: NDArray[np.float64]
 
 
 def _returns_columns(estimator: LabelPropagationTIG) -> bool:
@@ -44,8 +73,10 @@ def _returns_columns(estimator: LabelPropagationTIG) -> bool:
 class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     """Features of how much annotated information reaches each node (Eq. 1-4).
 
-    Each node gets Z* (a column a class: what arrives from its labelled nodes), its
-    intensity, its clarity and its topology information gain.
+    Each node gets, all of order one: the share of each class in what reaches it, in
+    parts of an even share (Z* over its mean: 1 where nothing is known, at most the
+    number of classes); its intensity as a rank among all nodes, from 0 to 1; the
+    clarity of its shares, at most 0; and its topology information gain as a rank.
 
     A labelled node receives most from itself, so its own columns give its label away
     to the step that follows. Therefore `fit_transform` is cross-fitted like that of
@@ -65,10 +96,12 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         Over the labelled nodes of a class. The paper sums; "mean" makes classes with
         many labels and with few alike.
     cv : int or None, default=5
-        Number of folds of the cross-fitting, stratified; never more than there are
-        labelled nodes, so few labels make it leave-one-out. A class whose labels are
-        all in one fold sends nothing to that fold. None switches cross-fitting off:
-        then `fit_transform` leaks.
+        Number of folds of the cross-fitting; fewer where no class has so many labels.
+        Each fold withholds a `cv`-th of every class's labels, rounded up, so that it
+        can't be told from what is left which class a withheld label is of. A class
+        with one label sends nothing to any labelled node: with one label a class there
+        is nothing to learn from. None switches cross-fitting off: then `fit_transform`
+        leaks.
     as_graph : bool, default=False
         Return the graph with the columns appended to its features, for a graph
         classifier to follow. Such a graph has one set of features for fitting and for
@@ -85,6 +118,10 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         Where labels are propagated: "auto", "cpu", "cuda", "cuda:1", ...
     random_state : int, RandomState instance or None, default=None
         Deals the labelled nodes into folds.
+    columns : {"relative", "raw"}, default="relative"
+        The columns above; or Z* itself, intensity, clarity and gain, as the paper has
+        them. Those of most nodes are far below 1, and a class with more labels sends
+        more: put a StandardScaler before a classifier that is regularised.
 
     Attributes
     ----------
@@ -112,9 +149,8 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     not, are tied to their `n_neighbors` nearest training rows and get the mean of what
     those received, tempered by their own affinity to each class.
 
-    Z* of most nodes is far below 1: put a StandardScaler between this step and a
-    classifier that is regularised, such as LogisticRegression. In a pipeline whose
-    last step doesn't know unlabelled nodes, fit on ``graph[labeled], y[labeled]``.
+    In a pipeline whose last step doesn't know unlabelled nodes, fit on
+    ``graph[labeled], y[labeled]``.
 
     Examples
     --------
@@ -127,7 +163,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     >>> tig.transform(path).shape
     (5, 5)
     >>> tig.get_feature_names_out().tolist()
-    ['information_left', 'information_right', 'intensity', 'clarity', 'gain']
+    ['share_left', 'share_right', 'intensity_rank', 'clarity', 'gain_rank']
     >>> tig.gain_.round(2)
     array([0.28, 0.32, 0.18, 0.32, 0.28])
     """
@@ -144,6 +180,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         "tol": [Interval(numbers.Real, 0, None, closed="neither")],
         "device": [str],
         "random_state": ["random_state"],
+        "columns": [StrOptions({"relative", "raw"})],
     }
 
     def __init__(
@@ -159,6 +196,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         tol: float = 1e-6,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        columns: Literal["relative", "raw"] = "relative",
     ) -> None:
         self.restart_probability = restart_probability
         self.clarity_weight = clarity_weight
@@ -171,6 +209,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         self.tol = tol
         self.device = device
         self.random_state = random_state
+        self.columns = columns
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Graph | ArrayLike, y: ArrayLike) -> LabelPropagationTIG:
@@ -234,7 +273,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of float64, shape (len(X), n_classes + 3), or Graph
-            Z* of each class, intensity, clarity, gain. With ``as_graph=True``, `X` with
+            As `get_feature_names_out` names them. With ``as_graph=True``, `X` with
             these columns appended to its features.
 
         Raises
@@ -253,7 +292,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                 self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
             )
             rows = X, self._neighbors.kneighbors(X, return_distance=False)
-            return self._columns(*rows, self._influence, self.prototypes_)
+            return self._columns(*rows, self._received)
         graph = as_graph(X)
         if graph.fingerprint != self._fingerprint:
             raise GraphError(
@@ -263,7 +302,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             )
         if self.as_graph:
             return self._appended(graph)
-        return self._columns(*_nodes_of(graph), self._influence, self.prototypes_)
+        return self._columns(*_nodes_of(graph), self._received)
 
     def loss_weights(
         self, weight_min: float = 0.2, weight_max: float = 2.2
@@ -343,17 +382,14 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
         graph = as_graph(X, n_neighbors=self.n_neighbors)
-        y = column_or_1d(y, warn=True)
+        y = column_or_1d(align_labels(y, graph, self.missing_label), warn=True)
         check_labels_length(graph, y)
         selected, self.classes_ = encode_labels(y, self.missing_label)
         codes = np.full(graph.n_nodes, -1)
         codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
 
-        self._influence, self.prototypes_ = self._propagate(graph, codes)
-        columns = self._columns(
-            *_nodes_of(graph, everywhere=True), self._influence, self.prototypes_
-        )
-        self.gain_ = columns[:, -1]
+        self._received = self._receive(graph, codes)
+        self.prototypes_, self.gain_ = self._received.prototypes, self._received.gain
         if self.as_graph:
             everywhere = _nodes_of(graph, everywhere=True)
             columns = self._cross_fitted(
@@ -369,38 +405,46 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         ).fit(X)
         return graph, codes, (X, self._neighbors.kneighbors(X, return_distance=False))
 
-    def _propagate(
-        self, graph: Graph, codes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        where = csr_device(self.device)
-        influence = propagated_labels(
-            DeviceGraph.from_graph(graph, where),
+    def _receive(self, graph: Graph, codes: NDArray[np.int64]) -> _Received:
+        n_classes = len(self.classes_)
+        sent = propagated_labels(
+            DeviceGraph.from_graph(graph, csr_device(self.device)),
             codes,
-            len(self.classes_),
+            n_classes,
             restart_probability=self.restart_probability,
             normalization=self.normalization,
             aggregate=self.aggregate,
             tol=self.tol,
         )
-        prototypes = class_prototypes(graph.features, codes, len(self.classes_))
-        return influence.to("cpu").double().numpy(), prototypes
+        influence = sent.to("cpu").double().numpy()
+        prototypes = class_prototypes(graph.features, codes, n_classes)
+        information = influence * feature_affinity(graph.features, prototypes)
+        return _Received(
+            influence,
+            prototypes,
+            float(information.mean()),
+            intensity(information),
+            information_gain(information, self.clarity_weight),
+        )
 
     def _columns(
-        self,
-        features: Matrix,
-        looks_at: NDArray[np.int64],
-        influence: NDArray[np.float64],
-        prototypes: NDArray[np.float64],
+        self, features: Matrix, looks_at: NDArray[np.int64], received: _Received
     ) -> NDArray[np.float64]:
         """Describe rows that receive the mean of the nodes they look at."""
-        received = influence[looks_at].mean(axis=1)
-        information = received * feature_affinity(features, prototypes)
+        information = received.influence[looks_at].mean(axis=1)
+        information *= feature_affinity(features, received.prototypes)
+        strongest = intensity(information)
+        gain = information_gain(information, self.clarity_weight)
+        if self.columns == "raw":
+            return np.column_stack([information, strongest, clarity(information), gain])
+        # Smoothed by what is little on this graph, not among these rows.
+        shares = teacher_distribution(information, _SMOOTHING * (received.mean or 1))
         return np.column_stack(
             [
-                information,
-                intensity(information),
-                clarity(information),
-                information_gain(information, self.clarity_weight),
+                len(self.classes_) * shares,
+                _relative_ranks(strongest, received.intensity),
+                clarity(shares),
+                _relative_ranks(gain, received.gain),
             ]
         )
 
@@ -413,25 +457,45 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         looks_at: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """Describe rows, which stand for `nodes`, without their own fold's labels."""
-        columns = self._columns(features, looks_at, self._influence, self.prototypes_)
-        for held_out in self._folds(codes):
+        columns = self._columns(features, looks_at, self._received)
+        for fold, withheld in self._folds(codes):
             others = codes.copy()
-            others[held_out] = -1
-            rows = np.flatnonzero(np.isin(nodes, held_out))
+            others[withheld] = -1
+            rows = np.flatnonzero(np.isin(nodes, fold))
             columns[rows] = self._columns(
-                features[rows], looks_at[rows], *self._propagate(graph, others)
+                features[rows], looks_at[rows], self._receive(graph, others)
             )
         return columns
 
-    def _folds(self, codes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Deal the labelled nodes, class by class, into folds."""
+    def _folds(
+        self, codes: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Deal the labelled nodes into folds; name what each fold's columns go without.
+
+        That is the fold itself, filled up with others of a class that has fewer nodes
+        in it than in other folds: what is left are as many labels of each class in
+        every fold, drawn alike whatever the class of the node that they describe, so
+        that nothing of that class can be told from them.
+        """
         if self.cv is None:
             return []
-        labelled = np.flatnonzero(codes >= 0)
-        shuffled = check_random_state(self.random_state).permutation(labelled)
-        by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
-        n_folds = min(self.cv, len(labelled))
-        return [by_class[start::n_folds] for start in range(n_folds)]
+        rng = check_random_state(self.random_state)
+        folds: list[list[NDArray[np.int64]]] = [[] for _ in range(self.cv)]
+        withheld: list[list[NDArray[np.int64]]] = [[] for _ in range(self.cv)]
+        for code in range(len(self.classes_)):
+            nodes = rng.permutation(np.flatnonzero(codes == code))
+            size = -(-len(nodes) // self.cv)
+            for i in range(self.cv):
+                own = nodes[i * size : (i + 1) * size]
+                others = np.delete(nodes, slice(i * size, (i + 1) * size))
+                more = rng.choice(others, size - len(own), replace=False)
+                folds[i].append(own)
+                withheld[i].append(np.concatenate([own, more]))
+        return [
+            (np.concatenate(fold), np.concatenate(without))
+            for fold, without in zip(folds, withheld, strict=True)
+            if any(map(len, fold))
+        ]
 
     def _appended(self, graph: Graph) -> Graph:
         features, names = graph.features, graph.feature_names
@@ -444,8 +508,11 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         return graph.with_features(appended, names)
 
     def _column_names(self) -> list[str]:
-        of_classes = [f"information_{label}" for label in self.classes_]
-        return [*of_classes, "intensity", "clarity", "gain"]
+        if self.columns == "raw":
+            of_classes = [f"information_{label}" for label in self.classes_]
+            return [*of_classes, "intensity", "clarity", "gain"]
+        of_classes = [f"share_{label}" for label in self.classes_]
+        return [*of_classes, "intensity_rank", "clarity", "gain_rank"]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -461,3 +528,13 @@ def _nodes_of(
     if everywhere or graph.is_whole:
         return graph.features, np.arange(graph.n_nodes)[:, None]
     return graph.features[graph.nodes], graph.nodes[:, None]
+
+
+def _relative_ranks(
+    values: NDArray[np.floating], among: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Rank values among others, in [0, 1]; equal in float32 is equal."""
+    ordered = np.sort(among.astype(np.float32))
+    values = values.astype(np.float32)
+    ends = [np.searchsorted(ordered, values, side) for side in ("left", "right")]
+    return (ends[0] + ends[1]) / (2 * len(ordered))

@@ -1,5 +1,7 @@
 """How ``make docs`` builds the pages."""
 
+from sphinx_gallery.sorting import FunctionSortKey
+
 import sktifa
 
 project = "sktifa"
@@ -39,9 +41,21 @@ autodoc_inherit_docstrings = False
 # Methods stand below their class; a table of them besides would say it twice.
 numpydoc_show_class_members = False
 
+# From what everybody meets to what some do.
+EXAMPLES = (
+    "plot_digits.py",
+    "plot_table.py",
+    "plot_information.py",
+    "plot_tuning.py",
+    "plot_inductive.py",
+    "plot_noise.py",
+    "plot_imbalance.py",
+    "plot_not_here.py",
+)
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "within_subsection_order": FunctionSortKey(EXAMPLES.index),
     "backreferences_dir": "generated/backreferences",
     "doc_module": "sktifa",
     "download_all_examples": False,

@@ -66,7 +66,7 @@ def draw(
     nodes = np.flatnonzero(part == np.bincount(part).argmax())
     at = nx.spring_layout(graph.subgraph(nodes).to_networkx(), seed=0, iterations=100)
     place = np.array([at[i] for i in range(len(nodes))])
-    rank = gain[nodes].argsort().argsort() / len(nodes)
+    rank = gain[nodes].argsort().argsort() / (len(nodes) - 1)
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))

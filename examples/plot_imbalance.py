@@ -85,5 +85,5 @@ for name, score in scores.items():
     )
 
 # %%
-# ``"sage"`` keeps a node's own features apart from its neighbours' mean. A GCN would mix
-# a rare node with its neighbours, most of whom are of the other class.
+# ``"sage"`` keeps a node's own features apart from its neighbours' mean. A GCN would
+# mix a rare node with its neighbours, most of whom are of the other class.

@@ -59,5 +59,5 @@ ax.invert_yaxis()
 plt.show()
 
 # %%
-# What new nodes bring are their edges to nodes known before. Having seen them in training
-# adds little or nothing.
+# What helps are the new nodes' edges to nodes known before. Having seen them in
+# training adds little.

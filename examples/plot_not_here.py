@@ -2,8 +2,8 @@
 A graph where this is the wrong tool
 ====================================
 
-**Problem.** Edges that join *unlike* nodes: buyers and sellers, words and the words that
-follow them. Labels spread to the wrong nodes, and contrast makes it worse.
+**Problem.** Edges that join *unlike* nodes: buyers and sellers, words and the words
+that follow them. Labels spread to the wrong nodes.
 
 **Method.** Look before you train: how often do edges between labelled nodes join one
 class, and what do propagation and features tell, each alone?

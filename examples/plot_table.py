@@ -4,8 +4,8 @@ A table turned into a graph
 
 **Problem.** A table of measurements, thirty labels, no edges.
 
-**Method.** Tie each row to the rows most like it. Scale the columns first: otherwise the
-one with the largest unit decides alone who is near.
+**Method.** Tie each row to the rows most like it. Scale the columns first: otherwise
+the one with the largest unit decides alone who is near.
 
 **Comparison.** A classifier of rows, scikit-learn's ``LabelSpreading``, and a graph
 classifier that is given the rows as they are, on several draws of the labels.

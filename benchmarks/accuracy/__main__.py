@@ -5,19 +5,21 @@
     python -m benchmarks.accuracy table1 --graphs Cora --candidates 3 --splits 2
 
 Outcomes are kept in a checkpoint as they come: the same command again goes on where it
-was. Records and tuned hyper-parameters are written to benchmarks/results, figures to
-docs/figures.
+was. Records and tuned hyper-parameters are kept in benchmarks/results, figures in
+docs/figures. Where that is another machine's, `--results` names a folder for all of it:
+
+    cp benchmarks/results/checkpoint.jsonl there/ ; python -m … --results there
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks._report import RESULTS, commit, print_table
 from benchmarks.accuracy.comparison import adjusted
@@ -32,7 +34,6 @@ from benchmarks.data import LOADERS
 from sktifa.exceptions import DatasetError
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
-CHECKPOINT = RESULTS / "checkpoint.jsonl"
 FACTS = {"table4": data_sets, "figure2": same_class_by_distance}
 NAMES = sorted(EXPERIMENTS | FACTS)
 
@@ -60,7 +61,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="after these nothing begins"
     )
-    parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="folder of what is kept"
+    )
     parser.add_argument("--commit", default=commit(), help="of the code, without .git")
     options = parser.parse_args(arguments)
     if options.commit is None and options.minutes:
@@ -70,27 +73,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def checkpoint(options: argparse.Namespace) -> Path:
-    """Return where outcomes are written: under $OUT, where that is set."""
-    path = options.checkpoint
-    if os.environ.get("OUT"):
-        kept = Path(os.environ["OUT"]) / path.name
-        if path.exists() and not kept.exists():
-            shutil.copy(path, kept)
-        path = kept
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def wanted(name: str, options: argparse.Namespace) -> list[Cell]:
-    """Return an experiment's cells, as far as they are asked for."""
-    return [
-        cell
-        for cell in EXPERIMENTS[name].cells
+def wanted(name: str, options: argparse.Namespace) -> dict[Cell, tuple[int, int]]:
+    """Return an experiment's cells, as far as they are asked for, and their sizes."""
+    experiment = EXPERIMENTS[name]
+    if options.splits:
+        experiment = replace(experiment, splits=options.splits)
+    if options.seeds:
+        experiment = replace(experiment, seeds=options.seeds)
+    return {
+        cell: experiment.size(cell)
+        for cell in experiment.cells
         if (options.graphs is None or cell.graph in options.graphs)
         and (options.methods is None or cell.method in options.methods)
         and (options.labels is None or cell.labels in options.labels)
-    ]
+    }
 
 
 def available(cells: Sequence[Cell]) -> list[Cell]:
@@ -105,19 +101,31 @@ def available(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.graph not in missing]
 
 
-def keep(name: str, records: Sequence[Record]) -> None:
-    """Write records, and the figure if they have one."""
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(list(records), indent=1) + "\n")
-    written = [path]
-    if name in DRAW and records:
-        FIGURES.mkdir(parents=True, exist_ok=True)
-        written.append(FIGURES / f"{name}.png")
-        DRAW[name](records).savefig(written[-1], dpi=120)
-    for one in written:
-        print(one)
-        if os.environ.get("OUT"):
-            shutil.copy(one, os.environ["OUT"])
+def keep(name: str, records: Sequence[Record], results: Path) -> None:
+    """Write records, and the figure if they have one.
+
+    Records of cells that are not among these stay as they were.
+    """
+    path = results / f"{name}.json"
+    before = json.loads(path.read_text()) if path.exists() else []
+    merged = {_cell_of(record): record for record in [*before, *records]}
+    if name in EXPERIMENTS:
+        order = [(c.method, c.graph, c.labels) for c in EXPERIMENTS[name].cells]
+        merged = {cell: merged[cell] for cell in order if cell in merged}
+    if not merged:
+        return
+    told = list(merged.values())
+    path.write_text(json.dumps(told, indent=1) + "\n")
+    print(path)
+    if name in DRAW:
+        folder = FIGURES if results == RESULTS else results
+        folder.mkdir(parents=True, exist_ok=True)
+        DRAW[name](told).savefig(folder / f"{name}.png", dpi=120)
+        print(folder / f"{name}.png")
+
+
+def _cell_of(record: Record) -> tuple[Any, ...]:
+    return record["method"], record["graph"], record.get("labels")
 
 
 def shown(records: Sequence[Record]) -> None:
@@ -140,19 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     budget = Budget(
         **{name: getattr(options, f"budget_{name}") for name in vars(Budget())}
     )
-    tuned = read_tuned() if options.tuned else {}
-    path = checkpoint(options)
-    sizes: dict[str, tuple[int, int]] = {
-        name: (
-            options.splits or EXPERIMENTS[name].splits,
-            options.seeds or EXPERIMENTS[name].seeds,
-        )
-        for name in options.names
-        if name in EXPERIMENTS
-    }
+    results: Path = options.results
+    results.mkdir(parents=True, exist_ok=True)
+    checkpoint = results / "checkpoint.jsonl"
+    tuned = read_tuned(results) if options.tuned else {}
     cells: dict[Cell, tuple[int, int]] = {}
-    for name, (splits, seeds) in sizes.items():
-        for cell in wanted(name, options):
+    for name in options.names:
+        if name in FACTS:
+            continue
+        for cell, (splits, seeds) in wanted(name, options).items():
             most = cells.get(cell, (0, 0))
             cells[cell] = max(splits, most[0]), max(seeds, most[1])
     if options.minutes:
@@ -162,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             budget,
             tuned,
             n_jobs=options.jobs,
-            checkpoint=path,
+            checkpoint=checkpoint,
             device=options.device,
             commit=options.commit,
             deadline=begin + 60 * options.minutes,
@@ -171,15 +175,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.names:
         if name in FACTS:
             place = {"device": "cpu", "commit": options.commit}
-            keep(name, [record | place for record in FACTS[name]()])
+            keep(name, [record | place for record in FACTS[name]()], results)
             continue
-        trials = collect(wanted(name, options), *sizes[name], budget, tuned, path)
-        print(f"\n{name}: {len(trials)} of {len(wanted(name, options))} cells")
+        asked = wanted(name, options)
+        trials = collect(asked, budget, tuned, checkpoint)
+        print(f"\n{name}: {len(trials)} of {len(asked)} cells")
         records = EXPERIMENTS[name].tell(trials)
         shown(records)
-        keep(name, records)
+        keep(name, records, results)
         if not options.tuned:
-            write_tuned(list(trials.values()))
+            write_tuned(list(trials.values()), results)
 
 
 if __name__ == "__main__":

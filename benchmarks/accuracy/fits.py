@@ -80,7 +80,9 @@ def train(
         places = [p for p in estimator.get_params() if p.split("__")[-1] == "device"]
         estimator.set_params(**dict.fromkeys(places, device))
         y = visible_labels(data, split)
-        validation = {"X_val": data.graph[split.val], "y_val": data.target[split.val]}
+        # ogbn-products has validation nodes of classes that no training node has.
+        val = split.val[np.isin(data.target[split.val], data.target[split.train])]
+        validation = {"X_val": data.graph[val], "y_val": data.target[val]}
         given.append((estimator, data.graph[split.seen], y[split.seen], validation))
     stacked = [
         i

@@ -148,6 +148,11 @@ def _body(name: str, records: Sequence[Record]) -> Iterator[str]:
         yield _footnote(records)
 
 
+def _label(method: str) -> str:
+    """Return a method's name without the setting, which the table's title says."""
+    return method.removeprefix("Inductive ").removeprefix("Products ")
+
+
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -170,12 +175,12 @@ def _accuracies(name: str, records: Sequence[Record]) -> str:
     columns = list(dict.fromkeys((r["graph"], r["labels"]) for r in records))
     several = len({labels for _, labels in columns}) > 1
     header = [f"{graph}, {labels}" if several else graph for graph, labels in columns]
-    cells = {(r["method"], r["graph"], r["labels"]): r for r in records}
+    cells = {(_label(r["method"]), r["graph"], r["labels"]): r for r in records}
     rows = []
-    for method in dict.fromkeys(r["method"] for r in records):
+    for method in dict.fromkeys(_label(r["method"]) for r in records):
         found = [cells.get((method, *column)) for column in columns]
         shown = [_beside(record, table=name) if record else "" for record in found]
-        rows.append([method.removeprefix("Inductive "), *shown])
+        rows.append([method, *shown])
     return _table(["", *header], rows)
 
 
@@ -194,13 +199,13 @@ def _comparisons(records: Sequence[Record]) -> Iterator[str]:
         where = record["graph"]
         if record["labels"] != 20:
             where += f" ({record['labels']} labels)"
-        lines.setdefault((record["method"], other), []).append(
+        pair = _label(record["method"]), _label(other)
+        lines.setdefault(pair, []).append(
             f"{where} {told['difference']:+.2f} ± {told['standard_error']:.2f}"
             f"{' **' if p < 0.05 else ' '}(p = {p:.2g}){'**' if p < 0.05 else ''}"
         )
     for (method, other), told in lines.items():
-        names = [name.removeprefix("Inductive ") for name in (method, other)]
-        yield f"- {names[0]} minus {names[1]}: {'; '.join(told)}."
+        yield f"- {method} minus {other}: {'; '.join(told)}."
     yield ""
 
 

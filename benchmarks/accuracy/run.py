@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,13 @@ import numpy as np
 import torch
 import yaml
 
-from benchmarks._report import RESULTS
 from benchmarks.accuracy.lab import Lab, Outcome, OutOfTimeError
 from benchmarks.accuracy.methods import METHODS
 from benchmarks.accuracy.protocol import Budget, Cell, Parameters, choose, evaluate
 
 __all__ = ["Cells", "Trial", "collect", "read_tuned", "run", "write_tuned"]
 
-TUNED = RESULTS / "tuned.yaml"
+TUNED = "tuned.yaml"
 
 Tuned = dict[str, dict[str, dict[int, Parameters]]]
 # The number of splits and seeds by which each cell is to be tested.
@@ -47,15 +46,17 @@ class Trial:
     def record(self) -> dict[str, Any]:
         """Return the trial as every table tells it."""
         outcomes = [one for row in self.outcomes for one in row]
-        by_split = self.test.mean(axis=1)
         n_splits, n_seeds = self.test.shape
+        by_split = self.test.mean(axis=1)
+        # Over seeds, where there is one split.
+        spread = by_split if n_splits > 1 else self.test[0]
         return {
             "method": self.cell.method,
             "graph": self.cell.graph,
             "labels": self.cell.labels,
             "setting": METHODS[self.cell.method].setting,
             "test_mean": float(by_split.mean()),
-            "test_std": float(by_split.std(ddof=1)) if n_splits > 1 else 0.0,
+            "test_std": float(spread.std(ddof=1)) if len(spread) > 1 else 0.0,
             "val_mean": 100 * float(np.mean([one["val"] for one in outcomes])),
             "n_splits": n_splits,
             "n_seeds": n_seeds,
@@ -64,7 +65,7 @@ class Trial:
             "device": ", ".join(sorted({one["device"] for one in outcomes})),
             "commit": ", ".join(sorted({one["commit"] for one in outcomes})),
             "seconds_a_fit": float(np.mean([one["seconds"] for one in outcomes])),
-            "test": [round(float(value), 3) for value in by_split],
+            "test": [round(float(value), 3) for value in spread],
         }
 
 
@@ -113,17 +114,12 @@ def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) 
 
 
 def collect(
-    cells: Iterable[Cell],
-    splits: int,
-    seeds: int,
-    budget: Budget,
-    tuned: Tuned,
-    checkpoint: Path,
+    cells: Cells, budget: Budget, tuned: Tuned, checkpoint: Path
 ) -> dict[Cell, Trial]:
     """Return the trials that the checkpoint knows wholly; the others are left out."""
     lab = Lab(checkpoint, deadline=0)
     trials = {}
-    for cell in cells:
+    for cell, (splits, seeds) in cells.items():
         try:
             trials[cell] = try_cell(cell, splits, seeds, budget, tuned, lab)
         except OutOfTimeError:
@@ -131,17 +127,19 @@ def collect(
     return trials
 
 
-def read_tuned() -> Tuned:
+def read_tuned(results: Path) -> Tuned:
     """Return the parameters that were chosen by earlier runs."""
-    return yaml.safe_load(TUNED.read_text()) if TUNED.exists() else {}
+    path = results / TUNED
+    return yaml.safe_load(path.read_text()) if path.exists() else {}
 
 
-def write_tuned(trials: Sequence[Trial]) -> None:
+def write_tuned(trials: Sequence[Trial], results: Path) -> None:
     """Add what was chosen to the file of tuned hyper-parameters."""
-    tuned = read_tuned()
+    tuned = read_tuned(results)
     for trial in trials:
         cell, method = trial.cell, METHODS[trial.cell.method]
         if method.space and method.like is None:
             by_labels = tuned.setdefault(cell.graph, {}).setdefault(cell.method, {})
             by_labels[cell.labels] = trial.parameters
-    TUNED.write_text(yaml.safe_dump(tuned))
+    if tuned:
+        (results / TUNED).write_text(yaml.safe_dump(tuned))

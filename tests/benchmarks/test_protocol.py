@@ -158,7 +158,7 @@ def test_what_was_not_run_is_left_out(block, gcn, tmp_path, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "other", Method(GNNClassifier("mlp")))
     path, other = tmp_path / "checkpoint.jsonl", Cell("other", "block", 5)
     run.try_cell(CELL, 2, 2, BUDGET, {}, Lab(path, commit="abc"))
-    trials = run.collect([CELL, other], 2, 2, BUDGET, {}, path)
+    trials = run.collect({CELL: (2, 2), other: (2, 2)}, BUDGET, {}, path)
     assert list(trials) == [CELL]
     record = trials[CELL].record()
     needed = "method graph test_mean test_std val_mean n_splits n_seeds params device"

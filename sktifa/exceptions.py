@@ -9,6 +9,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "LabelError",
+    "NodeIndexError",
     "NodeNameError",
     "NotEnoughMemoryError",
     "ParameterError",
@@ -28,6 +29,10 @@ class GraphError(SktifaError, ValueError):
 
 class LabelError(SktifaError, ValueError):
     """The labels don't fit the graph, or none of them is a label."""
+
+
+class NodeIndexError(SktifaError, IndexError):
+    """Nodes are selected by what is neither a mask nor positions."""
 
 
 class NodeNameError(SktifaError, KeyError):

@@ -17,12 +17,22 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import Bunch
 
-from sktifa.checks import check_sparse
+from sktifa.checks import (
+    as_array,
+    as_numbers,
+    check_count,
+    check_positions,
+    check_rows,
+    check_sparse,
+    is_sparse,
+)
 from sktifa.exceptions import (
     GraphError,
     GraphWarning,
     LabelError,
+    NodeIndexError,
     NodeNameError,
+    NotEnoughMemoryError,
     ParameterError,
 )
 
@@ -164,8 +174,10 @@ class Graph:
         feature_names: Sequence[str] | None = None,
         node_names: Iterable[Any] | None = None,
     ) -> None:
+        adjacency, node_names = _in_order_of_rows(adjacency, node_names)
         clean = _clean_adjacency(adjacency, directed)
         n = clean.shape[0]
+        features, node_names = _in_order_of_nodes(features, node_names)
         matrix, own_names = _clean_features(features, n)
         names = own_names if feature_names is None else feature_names
         self._whole = _Whole(
@@ -262,8 +274,14 @@ class Graph:
                 "(and a row of features) for every node"
             )
         weight = _clean_weights(edge_weight, edges)
+        try:
+            adjacency = _merge(edges[0], edges[1], weight, n)
+        except MemoryError:
+            raise NotEnoughMemoryError(
+                f"a graph of {_plural(n, 'node')} doesn't fit in memory"
+            ) from None
         return cls(
-            _merge(edges[0], edges[1], weight, n),
+            adjacency,
             features,
             directed=directed,
             feature_names=feature_names,
@@ -310,6 +328,11 @@ class Graph:
         x = getattr(data, "x", None)
         # Data.num_nodes would guess from the edges; only a stated count is taken.
         counted = "num_nodes" in data or "y" in data
+        if x is None and not counted:
+            raise GraphError(
+                "data has neither x nor num_nodes, and its edges say nothing of nodes "
+                "without edges: set data.num_nodes"
+            )
         graph = cls.from_edge_index(
             edge_index,
             x,
@@ -318,13 +341,13 @@ class Graph:
             directed=directed,
         )
         masks = {
-            name: _to_numpy(data[name]).astype(bool)
+            name: as_array(data[name], name).astype(bool)
             for name in ("train_mask", "val_mask", "test_mask")
             if name in data
         }
         values = None if label is None else getattr(data, label, None)
         if values is not None:
-            values = _to_numpy(values)
+            values = as_array(values, str(label))
             # OGB's labels have a column of their own.
             values = values[:, 0] if values.shape == (graph.n_nodes, 1) else values
         return _with_labels(graph, values, label, return_X_y, masks)
@@ -396,6 +419,11 @@ class Graph:
         matrix = None
         if features is not None:
             keys = [features] if isinstance(features, str) else list(features)
+            if not keys:
+                raise GraphError(
+                    "features names no attribute: pass features=None to give every "
+                    "node a feature of its own"
+                )
             matrix = _node_attributes(graph, names, keys)
         result = cls.from_edge_index(
             edges,
@@ -633,18 +661,33 @@ class Graph:
         """
         from sklearn.neighbors import NearestNeighbors
 
-        if n_neighbors < 1:
-            raise ParameterError(f"n_neighbors must be at least 1, got {n_neighbors}")
-        n = np.shape(X)[0] if np.ndim(X) else 0
+        check_count(n_neighbors, "n_neighbors", low=1)
+        matrix, names = _clean_features(X, None)
+        n = matrix.shape[0]
         if n == 0:
             raise GraphError("X has no rows: a graph needs at least one node")
-        matrix, names = _clean_features(X, n)
         k = min(n_neighbors, n - 1)
+        node_names = _row_names(X)
         if k == 0:
-            return cls(sp.csr_array((n, n)), matrix, feature_names=names)
-        search = NearestNeighbors(n_neighbors=k, metric=metric).fit(matrix)
+            return cls(
+                sp.csr_array((n, n)),
+                matrix,
+                feature_names=names,
+                node_names=node_names,
+            )
+        try:
+            search = NearestNeighbors(n_neighbors=k, metric=metric).fit(matrix)
+        except ValueError as error:
+            raise ParameterError(
+                f"metric={metric!r} can't be used here: {error}"
+            ) from None
         nearest = sp.csr_array(search.kneighbors_graph())
-        return cls(nearest.maximum(nearest.T), matrix, feature_names=names)
+        return cls(
+            nearest.maximum(nearest.T),
+            matrix,
+            feature_names=names,
+            node_names=node_names,
+        )
 
     # ------------------------------------------------------------ the whole
 
@@ -726,23 +769,49 @@ class Graph:
             # scikit-learn indexes with (indices, ...).
             index, *rest = index or (slice(None),)
             if any(r is not Ellipsis and r != slice(None) for r in rest):
-                raise IndexError(
+                raise NodeIndexError(
                     "a graph is indexed by its nodes alone; with_features() makes "
                     "the same graph with other columns"
                 )
-        if not isinstance(index, slice):
-            index = np.asarray(index)
-            if index.size == 0 and index.dtype != bool:
-                index = index.astype(np.int64)
-            if _are_text(index):
+        if index is Ellipsis:
+            index = slice(None)
+        if isinstance(index, slice):
+            try:
+                nodes = self.nodes[index]
+            except TypeError:
+                raise NodeIndexError(
+                    f"{index} has ends that are no whole numbers; nodes are selected "
+                    "by name with select()"
+                ) from None
+        else:
+            if str(getattr(index, "dtype", None)) == "torch.uint8":
+                raise NodeIndexError(
+                    "a tensor of uint8 may be a mask or positions: use index.bool() "
+                    "or index.long()"
+                )
+            index = as_array(self._in_order(index), "index")
+            if index.size and _are_text(index):
                 return self.select(np.atleast_1d(index))
-        nodes = np.atleast_1d(self.nodes[index])
-        if nodes.ndim != 1:
-            raise IndexError(f"index a graph with one dimension, not {nodes.ndim}")
+            nodes = self.nodes[check_positions(index, len(self))]
         whole = len(nodes) == self.n_nodes and np.array_equal(
             nodes, np.arange(self.n_nodes)
         )
         return Graph._of(self._whole, None if whole else nodes)
+
+    def _in_order(self, index: Any) -> Any:
+        """Bring a Series of booleans that names the nodes into their order."""
+        is_mask = str(getattr(index, "dtype", None)) in ("bool", "boolean")
+        if self.node_names is None or not is_mask or not hasattr(index, "iloc"):
+            return index
+        names = self.node_names[self.nodes]
+        if not index.index.isin(names).any():
+            return index
+        if not index.index.is_unique or not np.isin(names, index.index).all():
+            raise NodeIndexError(
+                "the index of the mask has some of the selected nodes' names, but not "
+                "each once: reindex it, or give mask.to_numpy() to go by position"
+            )
+        return index.loc[names]
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
@@ -826,7 +895,7 @@ class Graph:
         """
         import pandas as pd
 
-        array = _to_numpy(values)
+        array = as_array(values, "values")
         if array.ndim not in (1, 2) or len(array) != len(self):
             raise GraphError(
                 f"values must have one entry or row for each of the {len(self)} "
@@ -920,6 +989,7 @@ class Graph:
         -------
         Graph
         """
+        features, _ = _in_order_of_nodes(features, self.node_names)
         matrix, own_names = _clean_features(features, self.n_nodes)
         names = own_names if feature_names is None else feature_names
         return Graph._from_clean(
@@ -1060,7 +1130,7 @@ def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
         return Graph.from_networkx(X)
     if hasattr(X, "edge_index") or hasattr(X, "edge_index_dict"):
         return Graph.from_pyg(X)
-    return Graph.from_features(X, n_neighbors=n_neighbors)
+    return Graph.from_features(check_rows(X), n_neighbors=n_neighbors)
 
 
 def is_feature_matrix(X: Any) -> bool:
@@ -1084,27 +1154,37 @@ def _clean_adjacency(
         raise ParameterError(
             f"directed must be 'symmetrize' or 'error', got {directed!r}"
         )
-    if sp.issparse(adjacency):
-        csr = check_sparse(adjacency, "adjacency", duplicates="keep", finite=False)
+    if is_sparse(adjacency):
+        given = check_sparse(
+            adjacency, "adjacency", duplicates="keep", finite=False, dtype=None
+        )
     else:
-        dense = _numbers(adjacency, "adjacency")
+        dense = as_numbers(adjacency, "adjacency")
         if dense.ndim != 2:
             raise _not_square(dense.shape)
-        csr = sp.csr_array(_as_float32(dense, "adjacency"))
-    if csr.shape[0] != csr.shape[1]:
-        raise _not_square(csr.shape)
-    n = csr.shape[0]
+        # SciPy has no sparse matrices of float16.
+        given = sp.csr_array(dense if dense.itemsize > 2 else _as_float32(dense))
+    if given.shape[0] != given.shape[1]:
+        raise _not_square(given.shape)
+    n = given.shape[0]
     if n == 0:
         raise GraphError("a graph needs at least one node, got none")
-    bad = ~np.isfinite(csr.data) | (csr.data < 0)
+    weight = _as_float32(given.data)
+    csr = sp.csr_array((weight, given.indices, given.indptr), shape=given.shape)
+    bad = _bad_weights(given.data, weight)
     if bad.any():
         at = int(bad.argmax())
         row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
         raise GraphError(
             f"the edge from node {row} to node {csr.indices[at]} has weight "
-            f"{csr.data[at]}: weights must be finite (in float32) and not negative"
+            f"{given.data[at]}: {_GOOD_WEIGHTS}"
         )
-    del bad
+    if not weight.sum(dtype=np.float64) <= np.finfo(np.float32).max:
+        raise GraphError(
+            "the weights sum to more than float32 can hold: divide them by the largest "
+            "one, as only their ratios matter"
+        )
+    del bad, given
     if not csr.has_canonical_format:
         arcs = csr.tocoo()
         row, col = arcs.coords
@@ -1172,7 +1252,7 @@ def _merge(
 
 
 def _clean_edge_index(edge_index: ArrayLike) -> NDArray[np.integer]:
-    edges = _to_numpy(edge_index)
+    edges = as_array(edge_index, "edge_index")
     if edges.ndim != 2 or edges.shape[0] != 2:
         mend = "give the two ends of each edge as two rows"
         if edges.ndim == 2 and edges.shape[1] == 2:
@@ -1192,16 +1272,21 @@ def _clean_edge_index(edge_index: ArrayLike) -> NDArray[np.integer]:
 
 def _count_nodes(edges: NDArray[np.integer], features: Any, n_nodes: int | None) -> int:
     if n_nodes is not None:
-        if n_nodes < 0:
-            raise GraphError(f"n_nodes is {n_nodes}: give the number of nodes")
-        return int(n_nodes)
+        return check_count(n_nodes, "n_nodes", low=1)
     if features is None:
         largest = f" (the largest number is {edges.max()})" if edges.size else ""
         raise GraphError(
             "there are no features to count the nodes by, and the edges say nothing "
             f"of nodes without edges: give n_nodes{largest}"
         )
-    return int(np.shape(features)[0])
+    if isinstance(features, list):
+        return len(features)
+    shape = getattr(features, "shape", ())
+    if not shape:
+        raise GraphError(
+            f"features must be a matrix, one row a node, got {type(features).__name__}"
+        )
+    return int(shape[0])
 
 
 def _clean_weights(
@@ -1210,41 +1295,48 @@ def _clean_weights(
     n_arcs = edges.shape[1]
     if edge_weight is None:
         return np.ones(n_arcs, dtype=np.float32)
-    weight = _as_float32(_to_numpy(edge_weight), "edge_weight")
+    given = as_numbers(edge_weight, "edge_weight")
+    weight = _as_float32(given)
     if weight.shape != (n_arcs,):
         raise GraphError(
             f"edge_weight must have shape ({n_arcs},), one weight a column of "
             f"edge_index; got {weight.shape}"
         )
-    bad = ~np.isfinite(weight) | (weight < 0)
+    bad = _bad_weights(given, weight)
     if bad.any():
         at = int(bad.argmax())
         raise GraphError(
             f"edge {at} (from node {edges[0, at]} to node {edges[1, at]}) has weight "
-            f"{weight[at]}: weights must be finite (in float32) and not negative"
+            f"{given[at]}: {_GOOD_WEIGHTS}"
         )
     return weight
 
 
+_GOOD_WEIGHTS = (
+    "weights must be finite, not negative and, if not 0, not 0 in float32 either"
+)
+
+
+def _bad_weights(given: NDArray[Any], weight: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Find weights that none is, or that float32 makes infinite or no edge."""
+    return ~np.isfinite(weight) | (weight < 0) | ((weight == 0) & (given != 0))
+
+
 def _clean_features(
-    features: Any, n_nodes: int
+    features: Any, n_nodes: int | None
 ) -> tuple[NDArray[np.float32] | sp.csr_array, list[str] | None]:
     """Bring features into the form that `Graph.features` promises."""
-    if features is None:
+    if features is None and n_nodes is not None:
         return sp.eye_array(n_nodes, dtype=np.float32, format="csr"), None
     names = None
     if hasattr(features, "columns"):
         columns = list(features.columns)
         names = columns if all(isinstance(c, str) for c in columns) else None
-    sparse = sp.issparse(features)
-    if sparse:
-        matrix = check_sparse(features, "features", finite=False)
-    else:
-        matrix = _numbers(features, "features")
+    matrix: Any = as_numbers(features, "features")
     if matrix.ndim != 2:
         mend = ": use features.reshape(-1, 1)" if matrix.ndim == 1 else ""
         raise GraphError(f"features must be a matrix, got shape {matrix.shape}{mend}")
-    if matrix.shape[0] != n_nodes:
+    if n_nodes is not None and matrix.shape[0] != n_nodes:
         raise GraphError(
             f"features have {_plural(matrix.shape[0], 'row')}, the graph has "
             f"{_plural(n_nodes, 'node')}: give one row for every node of the whole "
@@ -1255,15 +1347,15 @@ def _clean_features(
             "features have no column: pass features=None to give every node a "
             "feature of its own"
         )
-    if sparse:
+    if sp.issparse(matrix):
         if not np.isfinite(matrix.data).all():
             at = int(np.isfinite(matrix.data).argmin())
             row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
             raise _not_finite(matrix.data[at], row, int(matrix.indices[at]), names)
         return matrix, names
-    matrix = np.ascontiguousarray(_as_float32(matrix, "features"))
+    matrix = np.ascontiguousarray(_as_float32(matrix))
     step = max(1, _BLOCK // matrix.shape[1])
-    for start in range(0, n_nodes, step):
+    for start in range(0, len(matrix), step):
         finite = np.isfinite(matrix[start : start + step])
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
@@ -1313,6 +1405,65 @@ def _with_labels(
         )
     target = labels_of(column_of(_as_list(values), f"attribute {label!r}"))
     return (graph, target) if return_X_y else Bunch(graph=graph, target=target, **more)
+
+
+def _row_names(frame: Any) -> list[Any] | None:
+    """Return the names of a pandas frame's rows, if they are more than numbers."""
+    if not (hasattr(frame, "iloc") and hasattr(frame, "columns")):
+        return None
+    names = _as_list(frame.index)
+    return None if names == list(range(len(names))) else names
+
+
+def _in_order_of_rows(adjacency: Any, node_names: Any) -> tuple[Any, Any]:
+    """Bring the columns of a frame into the order of its rows, which name the nodes."""
+    if not (hasattr(adjacency, "iloc") and hasattr(adjacency, "columns")):
+        return adjacency, node_names
+    rows, columns = _as_list(adjacency.index), _as_list(adjacency.columns)
+    if rows != columns:
+        if len(set(rows)) < len(rows) or sorted(map(repr, rows)) != sorted(
+            map(repr, columns)
+        ):
+            raise GraphError(
+                "rows and columns of adjacency are not of the same names, each once: "
+                "give adjacency.to_numpy() to go by position"
+            )
+        adjacency = adjacency[rows]
+    names = _row_names(adjacency)
+    if names is None or node_names is None:
+        return adjacency, names if node_names is None else node_names
+    if names != _as_list(node_names):
+        raise GraphError(
+            "the rows of adjacency have other names than node_names: leave node_names "
+            "out, or give adjacency.to_numpy() to go by position"
+        )
+    return adjacency, node_names
+
+
+def _in_order_of_nodes(features: Any, node_names: Any) -> tuple[Any, Any]:
+    """Bring the rows of a frame into the order of the nodes, which they name."""
+    rows = _row_names(features)
+    if rows is None:
+        return features, node_names
+    if node_names is None:
+        if all(type(row) is int for row in rows) and set(rows) == set(range(len(rows))):
+            raise GraphError(
+                "the rows of features are numbered, but not in order: use "
+                "features.sort_index() if these are the nodes' numbers, "
+                "features.reset_index(drop=True) if the rows are in their order"
+            )
+        return features, rows
+    names = _as_list(node_names)
+    if rows == names:
+        return features, names
+    if len(set(rows)) < len(rows) or set(rows) != set(names):
+        odd = next((row for row in rows if row not in set(names)), None)
+        what = "lack nodes or name one twice" if odd is None else f"name {odd!r}"
+        raise GraphError(
+            f"the rows of features {what}: give each node one row, such as "
+            "features.loc[node_names], or features.to_numpy() to go by position"
+        )
+    return features.loc[names], names
 
 
 def _clean_node_names(names: Iterable[Any] | None, n_nodes: int) -> Any:
@@ -1380,44 +1531,8 @@ def _are_text(index: NDArray[Any]) -> bool:
     return index.dtype.kind in "UT"
 
 
-def _to_numpy(values: Any) -> NDArray[Any]:
-    """Take an array or a tensor on any device as a NumPy array, without a copy."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if values.is_sparse or values.is_sparse_csr:
-            values = values.to_dense()
-        if str(values.dtype) == "torch.bfloat16":  # NumPy has none
-            values = values.float()
-        return values.numpy()
-    return np.asarray(values)
-
-
-def _numbers(values: Any, what: str) -> NDArray[Any]:
-    try:
-        array = _to_numpy(values)
-    except ValueError as error:
-        raise GraphError(f"{what} can't be read as an array: {error}") from error
-    if array.dtype == object and hasattr(values, "select_dtypes"):
-        # Columns of several numeric types make an object array.
-        others = values.select_dtypes(exclude=["number", "bool"]).columns
-        if len(others):
-            raise GraphError(
-                f"{what} must hold numbers, column {others[0]!r} doesn't: encode it, "
-                "e.g. with sklearn.preprocessing.OneHotEncoder"
-            )
-        array = values.to_numpy(np.float32, na_value=np.nan)
-    if array.dtype.kind not in "biuf":
-        raise GraphError(
-            f"{what} must hold real numbers, got dtype {array.dtype}: encode text, "
-            "e.g. with sklearn.preprocessing.OneHotEncoder"
-        )
-    return array
-
-
-def _as_float32(values: NDArray[Any], what: str) -> NDArray[np.float32]:
-    if values.dtype.kind not in "biuf":
-        raise GraphError(f"{what} must hold real numbers, got dtype {values.dtype}")
-    with np.errstate(over="ignore"):
+def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", under="ignore"):
         return values.astype(np.float32, copy=False)
 
 

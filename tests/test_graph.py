@@ -32,6 +32,7 @@ from sktifa.exceptions import (
     GraphError,
     GraphWarning,
     LabelError,
+    NodeIndexError,
     NodeNameError,
     ParameterError,
 )
@@ -178,7 +179,7 @@ def test_arrays_are_read_only_and_the_callers_stay_writable():
         (lambda: Graph([[0, 1j], [1j, 0]]), "must hold real numbers"),
         (lambda: Graph([[0, -1], [-1, 0]]), "node 0 to node 1 has weight -1"),
         (lambda: Graph([[0, 0], [np.nan, 0]]), "node 1 to node 0 has weight nan"),
-        (lambda: Graph([[0, 1e300], [1, 0]]), "node 0 to node 1 has weight inf"),
+        (lambda: Graph([[0, 1e300], [1, 0]]), r"node 0 to node 1 has weight 1e\+300"),
         (lambda: Graph(TRIANGLE, np.ones((4, 1))), "4 rows, the graph has 3 nodes"),
         (lambda: Graph(TRIANGLE, np.ones(3)), r"reshape\(-1, 1\)"),
         (lambda: Graph(TRIANGLE, np.ones((3, 0))), "no column"),
@@ -238,8 +239,8 @@ def test_arrays_are_read_only_and_the_callers_stay_writable():
         ),
         (lambda: Graph.from_pyg(HeteroData()), "homogeneous"),
         (
-            lambda: Graph(TRIANGLE).subgraph([0, 1, 0]),
-            "node 0 stands twice.*position 2",
+            lambda: Graph(TRIANGLE).subgraph([2, 1, 2]),
+            "node 2 stands twice.*position 2",
         ),
         (lambda: Graph(TRIANGLE).subgraph([]), "at least one node"),
     ],
@@ -253,6 +254,78 @@ def test_indices_outside_a_csr_array():
     raw = sp.csr_array((np.ones(1), np.array([7]), np.array([0, 1, 1])), shape=(2, 2))
     with pytest.raises(GraphError, match=r"row 0, column 7.*shape is \(2, 2\)"):
         Graph(raw)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda w: w(np.ma.array([1.0, 2], mask=[0, 1])), "masked entry at 1"),
+        (lambda w: w([1.0, "2"]), "edge_weight must hold real numbers"),
+        (lambda w: w([1.0, [2]]), "edge_weight can't be read as an array"),
+        (lambda w: w([1e-50, 1]), r"edge 0 .* has weight 1e-50.*not 0 in float32"),
+        (lambda w: w([3e38, 3e38]), "divide them by the largest"),
+        (lambda w: w([1e39, 1]), r"edge 0 .* has weight 1e\+39"),
+    ],
+)
+def test_weights_are_refused(make, match):
+    edges = [[0, 1], [1, 0]]
+    with pytest.raises(GraphError, match=match):
+        make(lambda w: Graph.from_edge_index(edges, n_nodes=2, edge_weight=w))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        np.array([[1, 2.5], [3, 4], [5, 6]], dtype=object),
+        pd.DataFrame({"a": [1, 3, 5], "b": [2.5, 4, 6]}, dtype=object),
+        pd.DataFrame({"a": pd.array([1, 3, 5], "Int8"), "b": [2.5, 4, 6]}),
+        torch.tensor([[1, 2.5], [3, 4], [5, 6]], requires_grad=True),
+        torch.tensor([[1, 2.5], [3, 4], [5, 6]]).to(torch.float8_e4m3fn),
+        torch.quantize_per_tensor(
+            torch.tensor([[1, 2.5], [3, 4], [5, 6]]), 0.5, 0, torch.qint8
+        ),
+        *(
+            torch.tensor([[1, 2.5], [3, 4], [5, 6]]).to_sparse(layout=layout)
+            for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+        ),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'layout', '')}",
+)
+def test_numbers_of_any_kind_are_read(features):
+    graph = Graph(TRIANGLE, features)
+    dense = graph.features.toarray() if sp.issparse(graph.features) else graph.features
+    assert_array_equal(dense, [[1, 2.5], [3, 4], [5, 6]])
+
+
+def test_what_is_no_number_is_named():
+    made = {
+        "got 'x' at 1, 0": np.array([[1.0], ["x"]], dtype=object),
+        "column 't' doesn't": pd.DataFrame(
+            {"n": [1.0, 2], "t": pd.to_timedelta([1, 2])}
+        ),
+        "column 'c' doesn't": pd.DataFrame({"c": pd.Categorical([1, 2])}),
+        "'meta' has no data": torch.ones(2, 2, device="meta"),
+        "'n'.* of node 1 is nan": pd.DataFrame({"n": pd.array([1, None], "Int64")}),
+        "masked entry at 1, 0": np.ma.masked_equal([[1.0], [2.0]], 2),
+    }
+    for match, features in made.items():
+        with pytest.raises(GraphError, match=match):
+            Graph([[0, 1], [1, 0]], features)
+
+
+def test_indices_of_a_sparse_tensor_are_looked_at():
+    broken = torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 2]), torch.tensor([1, 9]), torch.ones(2), (2, 2)
+    )
+    with pytest.raises(GraphError, match="adjacency has an entry in row 1, column 9"):
+        Graph(broken)
+    with pytest.raises(GraphError, match="features has an entry in row 1, column 9"):
+        Graph([[0, 1], [1, 0]], broken)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.longdouble, np.uint8])
+def test_dense_adjacencies_of_any_dtype(dtype):
+    assert_array_equal(Graph(TRIANGLE.astype(dtype)).adjacency.toarray(), TRIANGLE)
 
 
 def test_unknown_directed():
@@ -270,6 +343,63 @@ def test_undirected_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         random_graph()
+
+
+# ------------------------------------------------------------ frames, by name
+
+NAMES = ["a", "b", "c"]
+
+
+def test_columns_of_an_adjacency_follow_its_rows():
+    frame = pd.DataFrame(TRIANGLE, index=NAMES, columns=NAMES)
+    graph = Graph(frame[["b", "c", "a"]])
+    assert_array_equal(graph.adjacency.toarray(), TRIANGLE)
+    assert graph.node_names.tolist() == NAMES
+    assert Graph(pd.DataFrame(TRIANGLE)).node_names is None
+    with pytest.raises(GraphError, match=r"not of the same names.*to_numpy\(\)"):
+        Graph(frame.rename(columns={"a": "z"}))
+    with pytest.raises(GraphError, match="not of the same names"):
+        Graph(pd.DataFrame(TRIANGLE, columns=NAMES))
+    with pytest.raises(GraphError, match="other names than node_names"):
+        Graph(frame, node_names=["c", "b", "a"])
+
+
+def test_rows_of_features_follow_the_nodes():
+    features = pd.DataFrame({"x": [3.0, 1.0, 2.0]}, index=["c", "a", "b"])
+    adjacency = pd.DataFrame(TRIANGLE, index=NAMES, columns=NAMES)
+    for graph in (
+        Graph(adjacency, features),
+        Graph(TRIANGLE, features, node_names=NAMES),
+        Graph(TRIANGLE, node_names=NAMES).with_features(features),
+    ):
+        assert graph.features.ravel().tolist() == [1, 2, 3]
+        assert graph.node_names.tolist() == NAMES
+    plain = features.reset_index(drop=True)
+    assert Graph(adjacency, plain).features.ravel().tolist() == [3, 1, 2]
+    with pytest.raises(GraphError, match=r"name 'z': give each node one row"):
+        Graph(adjacency, features.rename(index={"c": "z"}))
+    with pytest.raises(GraphError, match="lack nodes or name one twice"):
+        Graph(adjacency, features.loc[["a", "b", "a"]])
+
+
+def test_features_name_the_nodes_where_nothing_else_does():
+    features = pd.DataFrame({"x": [3.0, 1.0, 2.0]}, index=["c", "a", "b"])
+    assert Graph(TRIANGLE, features).node_names.tolist() == ["c", "a", "b"]
+    assert Graph.from_features(features).node_names.tolist() == ["c", "a", "b"]
+    shuffled = pd.DataFrame({"x": [3.0, 1.0, 2.0]}, index=[2, 0, 1])
+    with pytest.raises(GraphError, match=r"sort_index\(\).*reset_index"):
+        Graph(TRIANGLE, shuffled)
+
+
+def test_a_mask_that_names_nodes_follows_them():
+    graph = Graph(TRIANGLE, node_names=NAMES)
+    mask = pd.Series([True, False, False], index=["c", "a", "b"])
+    assert graph[mask].nodes.tolist() == [2]
+    assert graph[mask.astype("boolean")].nodes.tolist() == [2]
+    assert graph[["b", "c"]][mask].nodes.tolist() == [2]
+    assert graph[mask.reset_index(drop=True)].nodes.tolist() == [0]
+    with pytest.raises(NodeIndexError, match="not each once"):
+        graph[mask[:2]]
 
 
 # --------------------------------------------------------------------- selections
@@ -322,11 +452,58 @@ def test_all_nodes_in_order_are_the_whole():
     assert not graph[::-1].is_whole
 
 
+MASK = np.arange(30) % 3 == 0
+
+
 @pytest.mark.parametrize(
-    "index", [30, [0, 99], np.ones(5, bool), [0.5], (0, 1), np.zeros((2, 2), int)]
+    "mask",
+    [
+        MASK.tolist(),
+        MASK.astype(object),
+        torch.from_numpy(MASK),
+        pd.Series(MASK),
+        pd.array(MASK, dtype="boolean"),
+        np.ma.array(MASK, mask=False),
+    ],
+    ids=lambda mask: type(mask).__name__,
 )
-def test_bad_index(index):
-    with pytest.raises(IndexError):
+def test_a_mask_of_any_kind_is_a_mask(mask):
+    graph = random_graph()
+    assert_array_equal(graph[mask].nodes, np.flatnonzero(MASK))
+    assert_array_equal(graph.subgraph(mask).parent_nodes, np.flatnonzero(MASK))
+
+
+@pytest.mark.parametrize(
+    ("index", "match"),
+    [
+        (30, "no node at position 30: 30 nodes are selected, at 0 to 29"),
+        ([0, 99], "no node at position 99"),
+        (np.array([2**63 + 5], dtype=np.uint64), "position 9223372036854775813"),
+        (MASK[:29], "mask has 29 entries, but 30 nodes are selected"),
+        (True, "mask has 1 entries"),
+        ([0.5], r"not by float64: use index\.astype\(int\)"),
+        ((0, 1), "by its nodes alone"),
+        (np.zeros((2, 2), int), "one dimension, not 2"),
+        (np.ones((30, 10), bool), r"of several masks.*mask\[:, 0\]"),
+        (MASK.astype(int), r"30 zeros and ones.*astype\(bool\)"),
+        (MASK.astype(np.uint8), "30 zeros and ones"),
+        (MASK.astype(object) + 0, "30 zeros and ones"),
+        (torch.from_numpy(MASK).byte(), r"index\.bool\(\)"),
+        (torch.tensor([3], dtype=torch.uint8), r"index\.long\(\)"),
+        (pd.array([True, None] * 15, dtype="boolean"), "<NA> at 1 selects no node"),
+        ([True] * 29 + [None], "None at 29 selects no node"),
+        ([1, "a"], "no"),
+        ([[1], [2, 3]], "index can't be read as an array"),
+        (None, "None at 0 selects no node"),
+        (slice("a", "b"), r"select\(\)"),
+        (np.ma.array(MASK, mask=MASK), "index has a masked entry at 0"),
+        (np.array(["2020-01-01"], dtype="M8[D]"), "not by datetime64"),
+        (torch.tensor([1.0], requires_grad=True), "not by float32"),
+        (torch.ones(30, dtype=torch.bool, device="meta"), "'meta' has no data"),
+    ],
+)
+def test_bad_index(index, match):
+    with pytest.raises((GraphError, NodeIndexError, NodeNameError), match=match):
         random_graph()[index]
 
 
@@ -483,7 +660,7 @@ def test_pyg_of_a_selection():
 def test_pyg_without_features():
     edges = torch.tensor([[0, 1], [1, 0]])
     assert Graph.from_pyg(Data(edge_index=edges, num_nodes=5)).n_nodes == 5
-    with pytest.raises(GraphError, match="give n_nodes"):
+    with pytest.raises(GraphError, match=r"set data\.num_nodes"):
         Graph.from_pyg(Data(edge_index=edges))
 
 
@@ -499,7 +676,7 @@ def test_rare_inputs_are_taken_or_refused_by_name():
     weight = torch.full((2,), 0.5, dtype=torch.bfloat16)
     graph = Graph.from_edge_index(edges, n_nodes=2, edge_weight=weight)
     np.testing.assert_array_equal(graph.adjacency.data, [0.5, 0.5])
-    with pytest.raises(GraphError, match="n_nodes is -3"):
+    with pytest.raises(ParameterError, match="n_nodes must be .*, got -3"):
         Graph.from_edge_index(edges, n_nodes=-3)
     with pytest.raises(GraphError, match="no rows"):
         Graph.from_features(np.empty((0, 3)))

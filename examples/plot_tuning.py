@@ -69,7 +69,7 @@ plt.show()
 
 from sktifa.displays import SearchDisplay
 
-SearchDisplay.from_search(batched).plot()
+SearchDisplay.from_estimator(batched).plot()
 plt.show()
 
 # %%

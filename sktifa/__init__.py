@@ -11,6 +11,7 @@ from sktifa.datasets import (
     load_digits_graph,
     make_block_graph,
 )
+from sktifa.diagnostics import diagnose
 from sktifa.graph import Graph
 from sktifa.information.transformer import LabelPropagationTIG
 from sktifa.model_selection import (
@@ -37,6 +38,7 @@ __all__ = [
     "NeighborSampler",
     "SAINTTIFASampler",
     "TIFAGCLClassifier",
+    "diagnose",
     "fetch_amazon",
     "fetch_citation_full",
     "fetch_coauthor",

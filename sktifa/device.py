@@ -157,7 +157,9 @@ def _left_of_cgroup_limit(folder: Path, limit: str, used: str, cache: str) -> fl
     try:
         most = int((folder / limit).read_text())  # "max" is none
         taken = int((folder / used).read_text())
-        stat = dict(line.split() for line in (folder / "memory.stat").open())
+        stat = dict(
+            line.split() for line in (folder / "memory.stat").read_text().splitlines()
+        )
     except (OSError, ValueError):
         return float("inf")
     return most - taken + int(stat.get(cache, 0))

@@ -9,6 +9,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "LabelError",
+    "MissingPackageError",
     "NodeIndexError",
     "NodeNameError",
     "NotEnoughMemoryError",
@@ -29,6 +30,10 @@ class GraphError(SktifaError, ValueError):
 
 class LabelError(SktifaError, ValueError):
     """The labels don't fit the graph, or none of them is a label."""
+
+
+class MissingPackageError(SktifaError, ModuleNotFoundError):
+    """An optional package that is needed here is not installed."""
 
 
 class NodeIndexError(SktifaError, IndexError):

@@ -61,8 +61,8 @@ def radial(records: Sequence[Record]) -> Figure:
             (~right, VERMILION, "x", "wrong"),
         ):
             row[0].scatter(
-                100 * nodes["clarity_rank"][chosen],
                 100 * nodes["intensity_rank"][chosen],
+                100 * nodes["clarity_rank"][chosen],
                 s=8,
                 marker=marker,
                 color=colour,
@@ -71,8 +71,8 @@ def radial(records: Sequence[Record]) -> Figure:
             )
         row[0].set(
             title=f"{graph}: GCN, one split",
-            xlabel="rank of clarity (%, clearest first)",
-            ylabel="rank of intensity (%, strongest first)",
+            xlabel="rank of intensity (%, strongest first)",
+            ylabel="rank of clarity (%, clearest first)",
             xlim=(0, 100),
             ylim=(0, 100),
             aspect="equal",

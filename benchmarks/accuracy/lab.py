@@ -41,7 +41,7 @@ Outcome = dict[str, Any]
 
 # What can be measured of a model beside its accuracy.
 MEASURES: dict[str, Callable[[Fitted, Bunch], float]] = {
-    "madgap": lambda fitted, data: madgap(fitted.scores, data.graph.adjacency),
+    "madgap": lambda fitted, data: madgap(fitted.scores, data.graph),
     "transition_std": lambda fitted, data: float(fitted.model.sampler_.transition_std_),
 }
 

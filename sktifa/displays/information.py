@@ -1,0 +1,88 @@
+"""The information that displays show: where it comes from, how its axes are named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sktifa.exceptions import ParameterError
+from sktifa.graph import Graph, as_graph
+from sktifa.information.tig import annotated_information
+from sktifa.labels import align_labels, check_labels_length, encode_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["informed", "name_plane"]
+
+
+def informed(
+    X: Any,
+    y: ArrayLike,
+    labeled: ArrayLike,
+    missing_label: int | float | str | None,
+    restart_probability: float = 0.15,
+) -> tuple[Graph, NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
+    """Work out what reaches each selected node from the labels that training saw.
+
+    Parameters
+    ----------
+    X : Graph
+        The graph or a selection of it.
+    y : array-like of shape (len(X),)
+        All known labels.
+    labeled : array-like of int or bool
+        Positions in `X`, or a mask, of the nodes whose labels training saw.
+    missing_label : int, float, str or None
+        Marks nodes without a label.
+    restart_probability : float, default=0.15
+        Of the propagation.
+
+    Returns
+    -------
+    graph : Graph
+        `X` as a graph.
+    y : ndarray of shape (len(X),)
+        The labels in the order of its nodes.
+    information : ndarray of float64, shape (len(X), n_classes)
+        Paper: Z*.
+    rest : ndarray of int64
+        Positions of the nodes whose labels training did not see.
+
+    Raises
+    ------
+    ParameterError
+        If `labeled` names no node, or one outside of `X`.
+    """
+    graph = as_graph(X)
+    y = np.asarray(align_labels(y, graph, missing_label))
+    check_labels_length(graph, y)
+    codes, classes = encode_labels(y, missing_label)
+    mask = np.zeros(len(graph), dtype=bool)
+    try:
+        mask[np.asarray(labeled)] = True
+    except IndexError as error:
+        raise ParameterError(
+            f"labeled must be positions among the {len(graph)} nodes, or a mask over "
+            f"them: {error}."
+        ) from error
+    if not (mask & (codes >= 0)).any():
+        raise ParameterError(
+            "labeled names no node with a label: give the nodes that training saw."
+        )
+    seen = np.full(graph.n_nodes, -1)
+    seen[graph.nodes[mask]] = codes[mask]
+    information = annotated_information(
+        graph, seen, len(classes), restart_probability=restart_probability
+    )
+    return graph, y, information[graph.nodes], np.flatnonzero(~mask)
+
+
+def name_plane(ax: Axes) -> None:
+    """Label the axes of intensity and clarity, as all pictures of them have them."""
+    ax.set(
+        xlabel="rank of intensity (%, strongest first)",
+        ylabel="rank of clarity (%, clearest first)",
+    )

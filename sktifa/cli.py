@@ -139,7 +139,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     try:
         display = GainBinsDisplay(bins).plot()
     except ModuleNotFoundError:
-        console.print("No picture: pip install sktifa[plot] brings matplotlib.")
+        console.print("No picture: pip install sktifa\\[plot] brings matplotlib.")
         return 0
     display.ax_.set_title(f"{arguments.data}, {arguments.labels} labels a class")
     display.figure_.savefig(arguments.picture, dpi=150)

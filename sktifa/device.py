@@ -70,6 +70,11 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
             f"device={device!r} is no device of torch: use 'auto', 'cpu', 'cuda', "
             "'cuda:1' or 'mps'."
         ) from error
+    if resolved.type == "meta":
+        raise ParameterError(
+            "device='meta' computes nothing: use 'auto', 'cpu', 'cuda', 'cuda:1' or "
+            "'mps'."
+        )
     if resolved.type == "cuda":
         n_devices = torch.cuda.device_count()
         if n_devices == 0:

@@ -30,7 +30,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 demo: $(VENV)/.installed-plot
-	$(BIN)/python -m sktifa demo $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT))
+	$(BIN)/python -m sktifa demo --force $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -151,7 +151,7 @@ def _about_reach(graph: dict[str, Any], labels: dict[str, Any]) -> list[Advice]:
                 "unreached",
                 f"no label reaches {unreached:,} nodes ({unreached / n:.0%}): no node "
                 "of their components has one.",
-                f"label one in the larger of these components (node {node} is in the "
+                f"label one in the larger of these components (node {node!r} is in the "
                 f"largest, of {size:,}); in the others features alone decide.",
             )
         )

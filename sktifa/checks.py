@@ -21,6 +21,7 @@ __all__ = [
     "as_numbers",
     "check_adjacency",
     "check_count",
+    "check_matrix",
     "check_positions",
     "check_real",
     "check_rows",
@@ -457,6 +458,53 @@ def check_sparse(
             f"finite (in {csr.dtype})"
         )
     return csr
+
+
+def check_matrix(
+    values: Any, name: str, *, dtype: DTypeLike = np.float32
+) -> NDArray[Any] | sp.csr_array:
+    """Check a matrix of finite numbers that a function takes.
+
+    Parameters
+    ----------
+    values : array-like, tensor or sparse of shape (n, m)
+        What was given.
+    name : str
+        What messages call it.
+    dtype : dtype, default=float32
+        Of a dense result; a sparse one is of float32.
+
+    Returns
+    -------
+    ndarray or csr_array
+
+    Raises
+    ------
+    GraphError
+        If it is none.
+
+    Examples
+    --------
+    >>> from sktifa.checks import check_matrix
+    >>> check_matrix([[1, None]], "sources")
+    Traceback (most recent call last):
+        ...
+    sktifa.exceptions.GraphError: sources has nan in row 0, column 1: ...
+    """
+    matrix = as_numbers(values, name)
+    if sp.issparse(matrix):
+        return check_sparse(matrix, name)
+    if matrix.ndim != 2:
+        raise GraphError(f"{name} must be a matrix, got shape {matrix.shape}")
+    with np.errstate(over="ignore"):
+        matrix = matrix.astype(dtype, copy=False)
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise GraphError(
+            f"{name} has {matrix[row, column]} in row {row}, column {column}: values "
+            f"must be finite (in {matrix.dtype})"
+        )
+    return matrix
 
 
 def check_rows(X: Any, name: str = "X") -> Any:

@@ -72,8 +72,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         ) from error
     if resolved.type == "meta":
         raise ParameterError(
-            "device='meta' computes nothing: use 'auto', 'cpu', 'cuda', 'cuda:1' or "
-            "'mps'."
+            "device='meta' holds no data, so nothing can be computed there: use "
+            "'auto' or 'cpu'."
         )
     if resolved.type == "cuda":
         n_devices = torch.cuda.device_count()
@@ -94,6 +94,14 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         raise ParameterError(
             f"device={device!r}, but Metal is not available: use device='cpu'."
         )
+    if resolved.type not in ("cpu", "cuda", "mps"):
+        try:
+            torch.empty(0, device=resolved)
+        except (AssertionError, ImportError, NotImplementedError, RuntimeError):
+            raise ParameterError(
+                f"device={device!r}, but torch {torch.__version__} has no such device "
+                "here: use 'auto' or 'cpu'."
+            ) from None
     return resolved
 
 

@@ -626,7 +626,8 @@ class Graph:
         from sktifa.frames import read_table
 
         table = read_table(nodes)
-        id = table.id_column() if id is None else id
+        if id is None:
+            id = "id" if "id" in table.columns else table.columns[0]
         return cls.from_pandas(table, read_table(edges), id=id, **options)
 
     @classmethod

@@ -20,6 +20,23 @@ def test_a_name_that_torch_does_not_know():
         resolve_device("gpu")
 
 
+@pytest.mark.parametrize(
+    ("device", "match"),
+    [
+        ("meta", "holds no data"),
+        (torch.device("meta"), "holds no data"),
+        ("xpu", "has no such device here"),
+        ("vulkan", "has no such device here"),
+        (None, "None is no device"),
+        (["cpu"], "is no device"),
+        ("cpu:x", "is no device"),
+    ],
+)
+def test_devices_without_data_or_that_are_not_there(device, match):
+    with pytest.raises(ParameterError, match=match):
+        resolve_device(device)
+
+
 def test_cuda_asked_for_and_absent(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ParameterError, match="use device='auto' or 'cpu'"):

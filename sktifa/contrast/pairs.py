@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array, issparse
 from torch import Tensor
 
-from sktifa.checks import check_adjacency, check_rows
-from sktifa.exceptions import GraphError, ParameterError
+from sktifa.checks import check_adjacency, check_count, check_matrix, check_real
+from sktifa.device import free_memory, resolve_device
+from sktifa.exceptions import GraphError, NotEnoughMemoryError, ParameterError
 from sktifa.tensors.jit import njit
 
 __all__ = [
@@ -92,9 +93,10 @@ def graph_distances(
             [2, 1, 0]], dtype=torch.uint8)
     """
     adjacency = check_adjacency(adjacency)
-    graph_features = check_rows(graph_features, "graph_features")
+    graph_features = check_matrix(graph_features, "graph_features")
+    check_count(max_hops, "max_hops", high=254)
     n_nodes = adjacency.shape[0]
-    device = torch.device(device)
+    device = resolve_device(device)
     if device.type not in _BUDGET:
         device = torch.device("cpu")
     indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
@@ -130,7 +132,7 @@ def sample_pairs(
     where S scales the anchor's row, itself left out, to [0, 1]; a row that is constant
     becomes 0. The nearest nodes are the anchor's positive set and those of the ranks
     `negative_ranks` its negative set (Eq. 14). Distances are compared in steps of
-    2^-20; equal ones rank by node index.
+    2^-20 of the largest weight, or of 1; equal ones rank by node index.
 
     Parameters
     ----------
@@ -176,7 +178,10 @@ def sample_pairs(
     ParameterError
         A parameter is outside its range, or `distribution` holds no probabilities.
     GraphError
-        Features, adjacency and distribution are not of the same nodes.
+        Features, adjacency and distribution are not of the same nodes, or one of them
+        is broken or not finite.
+    NotEnoughMemoryError
+        The sets would not fit in memory.
 
     Examples
     --------
@@ -193,36 +198,34 @@ def sample_pairs(
     >>> positives.ravel(), negatives.ravel()
     (array([1, 0, 3, 2]), array([3, 3, 0, 0]))
     """
-    p = np.asarray(distribution, dtype=np.float64)
     adjacency = check_adjacency(adjacency)
-    graph_features = check_rows(graph_features, "graph_features")
+    graph_features = check_matrix(graph_features, "graph_features")
+    p = check_matrix(distribution, "distribution", dtype=np.float64)
     n_nodes = adjacency.shape[0]
-    begin, end = negative_ranks
     _check(graph_features, n_nodes, p)
-    for name, value in [
-        ("hop_weight", hop_weight),
-        ("feature_weight", feature_weight),
-        ("n_positives", n_positives),
-        ("max_hops", max_hops),
-    ]:
-        if not 0 <= value < np.inf:
-            raise ParameterError(f"{name} must be at least 0 and finite, got {value}.")
-    if max_hops > 254:
-        raise ParameterError(f"max_hops must be at most 254, got {max_hops}.")
-    if not 0 <= begin <= end:
-        raise ParameterError(
-            "negative_ranks must be two ranks (begin, end) with 0 <= begin <= end, got "
-            f"{negative_ranks}."
+    # Only the ratios count, and steps of the heaviest term are few enough to index.
+    heaviest = max(
+        1.0,
+        check_real(hop_weight, "hop_weight"),
+        check_real(feature_weight, "feature_weight"),
+    )
+    check_count(n_positives, "n_positives")
+    check_count(max_hops, "max_hops", high=254)
+    begin, end = _check_ranks(negative_ranks)
+    if 8 * n_nodes * (n_positives + end - begin) > free_memory():
+        raise NotEnoughMemoryError(
+            f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
+            f"{n_positives} or the number of negative_ranks={negative_ranks}."
         )
-    device = torch.device(device)
+    device = resolve_device(device)
     if device.type not in _BUDGET:
         device = torch.device("cpu")
     if block_size is None:
         block_size = max(1, _BUDGET[device.type] // (_BYTES_AN_ENTRY * n_nodes))
         if block_size > 64:  # a search serves 64 anchors at once
             block_size -= block_size % 64
-    elif block_size < 1:
-        raise ParameterError(f"block_size must be at least 1, got {block_size}.")
+    else:
+        check_count(block_size, "block_size", low=1)
 
     positives = np.full((n_nodes, n_positives), -1, dtype=np.int64)
     negatives = np.full((n_nodes, end - begin), -1, dtype=np.int64)
@@ -242,20 +245,20 @@ def sample_pairs(
 
     for first in range(0, n_nodes, block_size):
         block = slice(first, min(first + block_size, n_nodes))
-        terms = [(1.0, probability[block] @ surprise, _DIVERGENCE_NOISE)]
+        terms = [(1 / heaviest, probability[block] @ surprise, _DIVERGENCE_NOISE)]
         if hop_weight:
             if distances is None:
                 counts = _hops(indptr, indices, block.start, block.stop, max_hops)
                 hops = torch.from_numpy(counts).to(device)
             else:
                 hops = _rows(distances.hops, block, device)
-            terms.append((hop_weight, hops, 0.0))
+            terms.append((hop_weight / heaviest, hops, 0.0))
         if feature_weight:
             if distances is not None:
                 cosines = _rows(distances.negative_cosines, block, device)
             elif unit is not None:
                 cosines = _negative_cosines(unit, block)
-            terms.append((feature_weight, cosines, _COSINE_NOISE))
+            terms.append((feature_weight / heaviest, cosines, _COSINE_NOISE))
         ranked = rank(terms, first, n_ranks)
         positives[block, :n_ranks] = ranked[:, :n_positives]
         negatives[block, : max(n_ranks - begin, 0)] = ranked[:, begin:end]
@@ -366,6 +369,21 @@ def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> Non
             "must be at least 0 and sum to 1. "
             "sktifa.information.tig.label_distribution makes them."
         )
+
+
+def _check_ranks(negative_ranks: tuple[int, int]) -> tuple[int, int]:
+    try:
+        begin, end = negative_ranks
+    except (TypeError, ValueError):
+        begin, end = 1, 0
+    if begin > end:
+        raise ParameterError(
+            "negative_ranks must be two ranks (begin, end) with 0 <= begin <= end, got "
+            f"{negative_ranks}."
+        )
+    return check_count(begin, "negative_ranks[0]"), check_count(
+        end, "negative_ranks[1]"
+    )
 
 
 # A weight, the distances of a block of anchors to all nodes, and their rounding noise.

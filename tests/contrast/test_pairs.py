@@ -6,7 +6,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from sktifa.contrast import pairs
-from sktifa.contrast.pairs import pair_operator, sample_pairs, uniform_pairs
+from sktifa.contrast.pairs import (
+    graph_distances,
+    pair_operator,
+    sample_pairs,
+    uniform_pairs,
+)
+from sktifa.datasets import make_block_graph
 from sktifa.exceptions import GraphError, ParameterError
 
 # Distances are ranked in steps of 2^-20 and features are float32: ranks may swap
@@ -258,3 +264,27 @@ def test_pair_operator_averages_over_the_sets(negative_weight):
     assert operator.dtype == np.float32 and operator.has_sorted_indices
     assert (operator.data != 0).all()
     np.testing.assert_allclose(operator.toarray(), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("weight", [1e12, 1e15, 1e20, 1e300])
+@pytest.mark.parametrize("name", ["hop_weight", "feature_weight"])
+def test_only_the_ratios_of_weights_count(name, weight):
+    graph = make_block_graph(40, 2, random_state=0).graph
+    p = np.random.default_rng(0).dirichlet([1, 1], size=40)
+    even = np.full((40, 2), 0.5)
+    alone = {"hop_weight": 0.0, "feature_weight": 0.0}
+    features, adjacency = graph.features, graph.adjacency
+    options = {"negative_ranks": (10, 20), "max_hops": 3}
+    # So heavy a term decides alone, except where it is level.
+    heavy, _ = sample_pairs(
+        features, adjacency, p, **{**alone, name: weight}, n_positives=39, **options
+    )
+    only, _ = sample_pairs(
+        features, adjacency, even, **{**alone, name: 1.0}, n_positives=39, **options
+    )
+    if name == "feature_weight":
+        np.testing.assert_array_equal(heavy, only)
+    else:
+        hops = graph_distances(features, adjacency, max_hops=3).hops.numpy()
+        rows = np.arange(40)[:, None]
+        np.testing.assert_array_equal(hops[rows, heavy], hops[rows, only])

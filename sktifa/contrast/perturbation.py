@@ -25,7 +25,20 @@ from scipy.sparse import csr_array
 from sktifa.exceptions import GraphError, ParameterError, PerturbationWarning
 from sktifa.tensors.jit import njit
 
-__all__ = ["GraphPerturber", "Perturbation"]
+__all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings"]
+
+
+@dataclass(frozen=True)
+class PerturbationSettings:
+    """How a graph is perturbed; the parameters of :class:`GraphPerturber`."""
+
+    sharpness: float = 1.0
+    perturbed_nodes: float = 0.4
+    perturbation_rate: float | None = None
+    edges_added: int = 1
+    edges_removed: int = 2
+    decay: float = 0.5
+    decay_hops: int = 1
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Contrast inside a sampled subgraph, drawn anew each step where the subgraph lies.
 
-On the whole graph the pair operator is made once and the perturbation is drawn by an
-exact race on the CPU. A subgraph lives for one step, so both must keep pace with a GPU:
-the race runs in rounds, and only some anchors have pairs.
+On the whole graph the pair operator is made once. A subgraph lives for one step, so its
+pairs must keep pace with a GPU: only some anchors have them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
+from sktifa.contrast.rounds import RoundsPerturber
 
 __all__ = [
     "PairSettings",
@@ -25,9 +25,6 @@ __all__ = [
     "perturb",
 ]
 
-# Rounds of a race on a GPU, and tries for an edge that is not there yet.
-_ROUNDS = 5
-_TRIES = 4
 # Distances ranked a step: with 70,000 nodes, pairs of 60 anchors on a GPU.
 _DISTANCES = {"cpu": 1 << 19, "cuda": 1 << 22}
 _STEPS = 2**20
@@ -41,11 +38,10 @@ class SubgraphPerturbation:
 
     Attributes
     ----------
-    nodes : Tensor of int64
+    nodes : Tensor of bool, shape (n_nodes,)
         The perturbed nodes.
     removed_arcs : Tensor of int64
-        Positions of arcs, both directions. One may come twice; one past the end is
-        none.
+        Positions of arcs, both directions; one past the end is none.
     added_edges : Tensor of int64, shape (2, m)
         Node pairs.
     is_added : Tensor of bool, shape (m,)
@@ -56,19 +52,6 @@ class SubgraphPerturbation:
     removed_arcs: Tensor
     added_edges: Tensor
     is_added: Tensor
-
-
-@dataclass(frozen=True)
-class PerturbationSettings:
-    """How a subgraph is perturbed; the parameters of `GraphPerturber`."""
-
-    sharpness: float = 1.0
-    perturbed_nodes: float = 0.4
-    perturbation_rate: float | None = None
-    edges_added: int = 1
-    edges_removed: int = 2
-    decay: float = 0.5
-    decay_hops: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,11 +79,8 @@ def perturb(
 ) -> SubgraphPerturbation:
     """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
 
-    On the CPU, and where a `perturbation_rate` or more than one hop of decay asks for
-    it, the exact race of :class:`~sktifa.contrast.perturbation.GraphPerturber`. On a
-    GPU five rounds of it: the nodes of a round don't slow each other down, those
-    of the next ones are slowed by all of them; and a drawn node removes edges of the
-    original graph, so that an edge chosen from both ends goes once.
+    On a GPU, in rounds; on the CPU, and where rounds can't, by the exact race of
+    :class:`~sktifa.contrast.perturbation.GraphPerturber`.
 
     Parameters
     ----------
@@ -117,10 +97,16 @@ def perturb(
     -------
     SubgraphPerturbation
     """
-    rounds = settings.perturbation_rate is None and settings.decay_hops <= 1
-    if col.is_cuda and rounds:
-        return _perturb_in_rounds(crow, col, weights, settings, generator)
-    seed = torch.randint(2**31, (), generator=generator, device=crow.device)
+    seed = torch.randint(2**62, (1,), generator=generator, device=crow.device)
+    if col.is_cuda and RoundsPerturber.takes(settings):
+        rounds = RoundsPerturber.of_subgraph(crow, col, weights, settings)
+        views = rounds.draw(seed, torch.zeros_like(seed), n_views=1)
+        return SubgraphPerturbation(
+            views.nodes[0, 0],
+            views.removed_arcs[0],
+            views.added_edges[0],
+            views.is_added[0],
+        )
     n = len(crow) - 1
     pattern = sparse.csr_array(
         (np.ones(len(col), np.float32), col.cpu().numpy(), crow.cpu().numpy()),
@@ -132,91 +118,13 @@ def perturb(
         torch.from_numpy(part).to(crow.device)
         for part in (view.nodes, view.removed_arcs, view.added_edges)
     )
+    is_drawn = torch.zeros(n, dtype=torch.bool, device=crow.device)
     return SubgraphPerturbation(
-        nodes, removed, added, torch.ones_like(added[0], dtype=torch.bool)
+        is_drawn.index_fill_(0, nodes, True),
+        removed,
+        added,
+        torch.ones_like(added[0], dtype=torch.bool),
     )
-
-
-def _perturb_in_rounds(
-    crow: Tensor,
-    col: Tensor,
-    weights: Tensor,
-    settings: PerturbationSettings,
-    generator: torch.Generator,
-) -> SubgraphPerturbation:
-    """Perturb without once waiting for the device: all sizes are known beforehand."""
-    n, n_arcs, device = len(crow) - 1, len(col), crow.device
-    start, degree = crow[:-1].long(), crow.diff().long()
-    exponent = settings.sharpness * weights
-    clocks = torch.empty(n, dtype=torch.float64, device=device)
-    clocks.exponential_(generator=generator).div_((exponent - exponent.max()).exp())
-    nodes = _race(crow, col, clocks, settings)
-
-    # Floyd's choice of distinct arcs of each drawn row; -1 where it has no more.
-    shape = (settings.edges_removed, len(nodes))
-    draws = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
-    choices: list[Tensor] = []
-    of_drawn = degree.index_select(0, nodes)
-    for i in range(settings.edges_removed):
-        last = of_drawn - (settings.edges_removed - i)
-        choice = (draws[i] * (last + 1)).long()
-        for other in choices:
-            choice = torch.where(choice == other, last, choice)
-        choices.append(choice.masked_fill_(last < 0, -1))
-    keys = torch.repeat_interleave(degree, output_size=n_arcs) * n + col
-    removed = torch.empty(0, dtype=torch.int64, device=device)
-    if choices and n_arcs:
-        choice = torch.stack(choices)
-        is_none = choice < 0
-        arc = (start.index_select(0, nodes) + choice).masked_fill_(is_none, n_arcs)
-        head = col.take(arc.clamp(max=n_arcs - 1)).long()
-        reverse = torch.searchsorted(keys, head * n + nodes)
-        removed = torch.stack([arc, reverse.masked_fill_(is_none, n_arcs)]).view(-1)
-
-    source = nodes.repeat_interleave(settings.edges_added)
-    other = torch.randint(
-        max(n, 1), (_TRIES, len(source)), device=device, generator=generator
-    )
-    free = other != source
-    if n_arcs:
-        wanted = source * n + other
-        found = torch.searchsorted(keys, wanted).clamp_(max=n_arcs - 1)
-        free &= keys.take(found) != wanted
-    first = free.int().argmax(0, keepdim=True)
-    other, is_edge = other.gather(0, first)[0], free.gather(0, first)[0]
-    # Drawn from both ends, or twice from one: once is enough.
-    edge = torch.minimum(source, other) * n + torch.maximum(source, other)
-    edge, order = edge.masked_fill_(~is_edge, -1).sort()
-    is_edge = edge >= 0
-    is_edge[1:] &= edge[1:] != edge[:-1]
-    return SubgraphPerturbation(
-        nodes, removed, torch.stack([source, other]).index_select(1, order), is_edge
-    )
-
-
-def _race(
-    crow: Tensor, col: Tensor, clocks: Tensor, settings: PerturbationSettings
-) -> Tensor:
-    """Draw the nodes whose clocks ring first, in rounds: drawn ones slow neighbours."""
-    n = len(clocks)
-    count = round(settings.perturbed_nodes * n)
-    slows = settings.decay < 1 and settings.decay_hops == 1
-    n_rounds = max(min(_ROUNDS, count), 1) if slows else 1
-    ones = torch.ones(len(col), device=col.device)
-    pattern = torch.sparse_csr_tensor(crow, col, ones, (n, n), check_invariants=False)
-    fresh = torch.zeros(n, 1, device=col.device)
-    nodes = []
-    for size in np.diff(np.linspace(0, count, n_rounds + 1).astype(int)).tolist():
-        rings = clocks.topk(size, largest=False, sorted=False)
-        nodes.append(rings.indices)
-        if len(nodes) < n_rounds and size:
-            fresh.zero_().index_fill_(0, rings.indices, 1)
-            # A drawn clock stops; the others' time left gets longer.
-            now, hits = rings.values.max(), (pattern @ fresh)[:, 0].double()
-            longer = (settings.decay**-hits).clamp_(max=1 / _SMALLEST_PROBABILITY)
-            clocks = torch.lerp(now, clocks, longer)
-            clocks.index_fill_(0, rings.indices, torch.inf)
-    return torch.cat(nodes)
 
 
 def anchor_pairs(

@@ -195,8 +195,7 @@ class SubgraphContrast:
             self.perturbation,
             generator,
         )
-        row_keep = torch.ones(len(nodes), device=nodes.device)
-        row_keep.index_fill_(0, drawn.nodes, 1 - self.feature_mask_rate)
+        row_keep = 1 - self.feature_mask_rate * drawn.nodes.float()
         view = View(
             drawn.removed_arcs,
             drawn.added_edges,

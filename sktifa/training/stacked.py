@@ -539,21 +539,23 @@ class _RoundViews:
         self,
         models: Sequence[StackedModel],
         blocks: _Blocks,
-        generator: torch.Generator,
+        first: Tensor | int = 0,
     ) -> None:
         device = blocks.single.device
         perturbers = [m.perturber for m in models if m.perturber is not None]
         self.keep = _feature_keep(models, device)[:, None]
         self.weight = blocks.single.mean_weight
-        self.number = torch.zeros(1, dtype=torch.int64, device=device)
+        # Number of the first view of all, and how many have been taken since.
+        self.first = torch.zeros(1, dtype=torch.int64, device=device) + first
+        self.number = torch.zeros_like(self.first)
+        self.seeds = torch.tensor([m.seed for m in models], device=device)
         # Kept: a recorded draw reads its tensors.
         self.perturber = RoundsPerturber(perturbers, device)
-        self.generator = generator
         self.draw: Callable[[], BlockViews] = self._draw
         self.drawn = self.draw()
 
     def _draw(self) -> BlockViews:
-        return self.perturber.draw(_VIEWS_AHEAD, self.generator)
+        return self.perturber.draw(self.seeds, self.first + self.number, _VIEWS_AHEAD)
 
     def advance(self) -> None:
         """Draw the views of the next epochs, before the first of them."""
@@ -780,7 +782,7 @@ class _Stack:
             perturber = models[0].perturber
             in_rounds = perturber is not None and RoundsPerturber.takes(perturber)
             if device.type == "cuda" and in_rounds:
-                self.views = _RoundViews(models, self.blocks, self.generator)
+                self.views = _RoundViews(models, self.blocks)
             else:
                 n_arcs = models[0].graph.adjacency.nnz
                 self.views = _Views(models, self.n_nodes, n_arcs, device)
@@ -884,7 +886,8 @@ class _Stack:
         ids = self.ids[stays]
         if isinstance(self.views, _RoundViews):
             models = [self.all[i] for i in ids]
-            self.views = _RoundViews(models, self.blocks, self.generator)
+            taken = self.views.first + self.views.number
+            self.views = _RoundViews(models, self.blocks, taken)
         elif self.views is not None:
             self.views.keep(stays)
         self._gather(ids)

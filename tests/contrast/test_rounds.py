@@ -1,19 +1,45 @@
-"""Views of stacked models: what a view may be, and how often each node is drawn."""
+"""The race in rounds against the exact one, and what a view may be.
 
+Frequencies are compared by two-sample tests under fixed seeds. Each test function may
+fail by chance with probability ALPHA at most (Bonferroni over its comparisons), if both
+races follow the same law.
+"""
+
+from collections import Counter
+
+import networkx as nx
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
+from scipy import sparse, stats
 
-from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
 from sktifa.contrast.rounds import RoundsPerturber
 
 CPU = torch.device("cpu")
+ALPHA = 1e-3
+
+
+def csr(dense):
+    return sparse.csr_array(np.asarray(dense, dtype=np.float32))
 
 
 def random_graph(n, density, seed=0):
     upper = np.triu(np.random.default_rng(seed).random((n, n)) < density, 1)
-    return sparse.csr_array((upper | upper.T).astype(np.float32))
+    return csr(upper | upper.T)
+
+
+def karate():
+    return csr(nx.to_numpy_array(nx.karate_club_graph(), weight=None))
+
+
+def hub():
+    """A hub, a path, leaves, a triangle and three isolated nodes: 26 in all."""
+    graph = nx.star_graph(14)
+    nx.add_path(graph, range(10, 20))
+    nx.add_cycle(graph, range(20, 23))
+    graph.add_nodes_from(range(23, 26))
+    return csr(nx.to_numpy_array(graph))
 
 
 @pytest.fixture(scope="module")
@@ -21,86 +47,244 @@ def graph():
     return random_graph(60, 0.08)
 
 
-def test_views_are_valid_and_of_their_model(graph):
-    n, m, dense = graph.shape[0], graph.nnz, graph.toarray()
+def draw(perturber, n_views, seed=0, first=0):
+    """Views of one model."""
+    rounds = RoundsPerturber([perturber], CPU)
+    return rounds.draw(torch.tensor([seed]), torch.tensor(first), n_views)
+
+
+def flipped(adjacency, views, v, model=0):
+    """Node pairs in which a model's view differs, after checking that it may."""
+    n, m = adjacency.shape[0], adjacency.nnz
+    n_models = views.nodes.shape[1]
+    row = np.repeat(np.arange(n), np.diff(adjacency.indptr))
+    arcs = views.removed_arcs[v].numpy()
+    assert ((arcs >= 0) & (arcs <= n_models * m)).all()
+    arcs = arcs[arcs // max(m, 1) == model] % max(m, 1) if m else arcs[:0]
+    gone = list(zip(row[arcs], adjacency.indices[arcs], strict=True))
+    assert len(set(gone)) == len(gone)
+    assert {(b, a) for a, b in gone} == set(gone)
+    edges = views.added_edges[v][:, views.is_added[v]].numpy()
+    assert (edges[0] // n == edges[1] // n).all()
+    edges = edges[:, edges[0] // n == model] % n
+    dense = adjacency.toarray()
+    assert not dense[edges[0], edges[1]].any() and (edges[0] != edges[1]).all()
+    new = [(min(e), max(e)) for e in edges.T.tolist()]
+    assert len(set(new)) == len(new)
+    drawn = views.nodes[v, model].numpy()
+    assert drawn[edges[0]].all()
+    assert all(drawn[a] or drawn[b] for a, b in gone)
+    return [(a, b) for a, b in gone if a < b], new
+
+
+def test_each_model_has_views_of_its_own_settings(graph):
     settings = [
         {"perturbed_nodes": 0.4},
         {"perturbed_nodes": 0.1, "edges_added": 3, "edges_removed": 0},
         {"perturbed_nodes": 0.0},
         {"perturbed_nodes": 1.0, "edges_added": 0, "edges_removed": 5, "decay": 0.0},
     ]
-    weights = np.linspace(0.2, 2.2, n)
+    weights = np.linspace(0.2, 2.2, 60)
     perturbers = [GraphPerturber(graph, weights, **one) for one in settings]
-    rounds = RoundsPerturber(perturbers, CPU)
-    views = rounds.draw(7, torch.Generator().manual_seed(0))
-    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+    views = RoundsPerturber(perturbers, CPU).draw(
+        torch.arange(4), torch.tensor(0), n_views=7
+    )
     counts = views.nodes.sum(2).numpy()
     assert (counts[:, :3] == [24, 6, 0]).all()
-    # A decay of 0 takes the neighbours out of the race.
-    assert (counts[:, 3] < 60).all()
+    degree = np.diff(graph.indptr)
     for v in range(7):
-        arcs = views.removed_arcs[v].numpy()
-        arcs = np.unique(arcs[arcs < len(settings) * m])
-        edges = views.added_edges[v][:, views.is_added[v]].numpy()
-        assert (edges[0] // n == edges[1] // n).all()
         for i, one in enumerate(settings):
-            drawn = views.nodes[v, i].numpy()
-            mine = arcs[arcs // m == i] % m
-            pairs = {(rows[a], graph.indices[a]) for a in mine}
-            assert pairs == {(b, a) for a, b in pairs}
-            assert all(drawn[a] or drawn[b] for a, b in pairs)
-            # Each drawn node has chosen its edges, and others may have chosen them too.
-            lost = np.bincount(rows[mine], minlength=n)
-            least = np.minimum(np.diff(graph.indptr), one.get("edges_removed", 2))
-            assert (lost[drawn] >= least[drawn]).all()
-            new = edges[:, edges[0] // n == i] % n
-            assert (new[0] != new[1]).all() and not dense[new[0], new[1]].any()
-            assert len(np.unique(new[0] * n + new[1])) == new.shape[1]
-            assert (drawn[new[0]] | drawn[new[1]]).all()
-            most = one.get("edges_added", 1) * drawn.sum()
-            assert 0.7 * most <= new.shape[1] <= most
+            gone, new = flipped(graph, views, v, i)
+            n_drawn = views.nodes[v, i].sum()
+            assert len(new) <= one.get("edges_added", 1) * n_drawn
+            assert len(gone) <= one.get("edges_removed", 2) * n_drawn
+            if i == 1:
+                assert len(new) == 18
+        # With a decay of 0, no two neighbours; and none is left that has none drawn.
+        drawn = views.nodes[v, 3].numpy()
+        assert not graph.toarray()[np.ix_(drawn, drawn)].any()
+        assert (drawn | graph.toarray()[:, drawn].any(1)).all()
+        assert len(gone) == np.minimum(degree[drawn], 5).sum()
 
 
-def test_nodes_are_drawn_as_often_as_in_the_exact_race(graph):
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (karate, {"perturbed_nodes": 0.4}),
+        (karate, {"perturbed_nodes": 0.3, "decay": 1.0, "edges_added": 4}),
+        (karate, {"perturbation_rate": 0.3, "perturbed_nodes": 1.0}),
+        (hub, {"perturbed_nodes": 0.5, "decay": 0.2, "sharpness": 2.0}),
+        (hub, {"perturbed_nodes": 0.7, "edges_removed": 3}),
+    ],
+    ids=str,
+)
+def test_frequencies_are_those_of_the_exact_race(make, options):
+    adjacency = make()
+    n, size = adjacency.shape[0], 1500
+    weights = np.random.default_rng(7).uniform(0.2, 2.2, n)
+    perturber = GraphPerturber(adjacency, weights, **options)
+    row = np.repeat(np.arange(n), np.diff(adjacency.indptr))
+    nodes, pairs, flips = np.zeros((2, n)), [Counter(), Counter()], [[], []]
+    rng = np.random.default_rng(1)
+    views = draw(perturber, size)
+    for i in range(size):
+        view = perturber.draw(rng)
+        nodes[0, view.nodes] += 1
+        gone = np.sort(
+            [row[view.removed_arcs], adjacency.indices[view.removed_arcs]], 0
+        )
+        pairs[0].update(set(map(tuple, gone.T.tolist())))
+        pairs[0].update(map(tuple, np.sort(view.added_edges, 0).T.tolist()))
+        flips[0].append(view.n_flipped_edges)
+        gone, new = flipped(adjacency, views, i)
+        nodes[1] += views.nodes[i, 0].numpy()
+        pairs[1].update(gone + new)
+        flips[1].append(len(gone) + len(new))
+    counts = np.array([[c[key] for key in pairs[0] | pairs[1]] for c in pairs])
+    level = ALPHA / (n + counts.shape[1] + 1)
+    for found in (nodes, counts):
+        pooled = found.sum(0) / (2 * size)
+        error = np.sqrt(2 * pooled * (1 - pooled) / size)
+        difference = np.maximum(np.abs(found[0] - found[1]) - 0.5, 0) / size
+        # Counts of rare flips are far from normal: allow half a count, as usual.
+        assert (difference <= stats.norm.isf(level / 2) * error + 1e-12).all()
+    assert stats.ttest_ind(*flips, equal_var=False).pvalue > level
+    if "perturbation_rate" in options:
+        target = 0.3 * adjacency.nnz / 2
+        assert all(target <= f < target + 3 for f in flips[1])
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed", "photo", "computers"])
+def test_real_graphs_are_flipped_as_by_the_exact_race(name, request):
+    """Mean flips within 2 %, and the chi-square of how often each node is drawn.
+
+    The nodes of a view depend on each other, weakly and negatively: the sum of n
+    squared standard scores is taken as chi-square of n.
+    """
+    adjacency = request.getfixturevalue(name).graph.adjacency
+    n, n_draws = adjacency.shape[0], 10
+    weights = 0.2 + (1 + np.cos(np.pi * np.arange(n) / n))
+    weights = np.random.default_rng(5).permutation(weights)
+    perturber = GraphPerturber(adjacency, weights)
+    rng = np.random.default_rng(0)
+    exact = [perturber.draw(rng) for _ in range(n_draws)]
+    counts = np.zeros((2, n))
+    for view in exact:
+        counts[0, view.nodes] += 1
+    views = draw(perturber, n_draws)
+    counts[1] = views.nodes[:, 0].sum(0).numpy()
+    removed = (views.removed_arcs < adjacency.nnz).sum(1) // 2
+    flips = (removed + views.is_added.sum(1)).double().mean().item()
+    assert flips == pytest.approx(np.mean([v.n_flipped_edges for v in exact]), rel=0.02)
+    share = counts.sum(0) / (2 * n_draws)
+    some = (share > 0) & (share < 1)
+    # Given both races' sum, a node's difference has mean 0 and this variance.
+    variance = share * (1 - share) * 4 * n_draws**2 / (2 * n_draws - 1)
+    score = ((counts[0] - counts[1])[some] ** 2 / variance[some]).sum()
+    assert score < stats.chi2.isf(ALPHA, some.sum())
+
+
+def test_a_model_draws_the_same_alone_and_in_any_stack(graph):
     weights = np.linspace(0.2, 2.2, 60)
-    for options in ({"decay": 1.0}, {"decay": 0.5}):
-        exact = GraphPerturber(graph, weights, perturbed_nodes=0.2, **options)
-        rng = np.random.default_rng(0)
-        n_draws = 6000
-        expected = np.zeros(60)
-        for _ in range(n_draws):
-            expected[exact.draw(rng).nodes] += 1
-        rounds = RoundsPerturber([exact, exact], CPU)
-        generator = torch.Generator().manual_seed(1)
-        found = rounds.draw(n_draws // 2, generator).nodes.sum((0, 1)).numpy()
-        share = (expected + found) / (2 * n_draws)
-        error = np.sqrt(2 * share * (1 - share) / n_draws)
-        difference = (found - expected) / n_draws
-        if options["decay"] == 1.0:
-            # The very same distribution: 60 nodes at a level of .001 in all.
-            assert (np.abs(difference) < 4.4 * error).all()
-        else:
-            # In rounds of one or two nodes of 12, neighbours are slowed a bit late.
-            assert (np.abs(difference) < 4.4 * error + 0.02).all()
+    settings = [{}, {"edges_added": 3, "edges_removed": 4}, {"perturbed_nodes": 0.9}]
+    perturbers = [GraphPerturber(graph, weights, **one) for one in settings]
+    seeds = torch.tensor([5, 6, 2**62])
+    stack = RoundsPerturber(perturbers, CPU).draw(seeds, torch.tensor(0), 5)
+    for i, perturber in enumerate(perturbers):
+        alone = RoundsPerturber([perturber], CPU)
+        # Views are numbered: it doesn't matter how many are drawn at a time.
+        for first, count in ((0, 2), (2, 3)):
+            views = alone.draw(seeds[i : i + 1], torch.tensor(first), count)
+            for v in range(count):
+                assert torch.equal(views.nodes[v, 0], stack.nodes[first + v, i])
+                assert flipped(graph, views, v) == flipped(graph, stack, first + v, i)
+    other = draw(perturbers[0], 5, seed=7)
+    assert not torch.equal(other.nodes[:, 0], stack.nodes[:, 0])
+
+
+def test_views_of_a_graph_too_large_for_all_at_once(graph, monkeypatch):
+    perturber = GraphPerturber(graph, np.ones(60))
+    expected = draw(perturber, 5)
+    monkeypatch.setattr("sktifa.contrast.rounds._ARCS_AT_ONCE", 2 * graph.nnz)
+    found = draw(perturber, 5)
+    for name, part in vars(expected).items():
+        assert torch.equal(part, getattr(found, name))
+
+
+def test_a_subgraph_on_a_device_is_perturbed_as_a_graph_is(graph, device):
+    weights = torch.linspace(0.2, 2.2, 60, device=device)
+    options = {"perturbation_rate": 0.2, "sharpness": 2.0, "edges_removed": 3}
+    on_device = RoundsPerturber.of_subgraph(
+        torch.tensor(graph.indptr, device=device),
+        torch.tensor(graph.indices, device=device),
+        weights,
+        PerturbationSettings(**options),
+    ).draw(torch.tensor([3], device=device), torch.tensor(0, device=device), 20)
+    perturber = GraphPerturber(graph, weights.cpu().numpy(), **options)
+    expected = draw(perturber, 20, seed=3)
+    for name, part in vars(expected).items():
+        assert torch.equal(part, getattr(on_device, name).cpu())
+
+
+@pytest.mark.cuda
+def test_a_draw_can_be_recorded(graph):
+    """Nothing waits for the device, and a replay draws the views of its numbers."""
+    cuda = torch.device("cuda")
+    perturber = GraphPerturber(graph, np.linspace(0.2, 2.2, 60))
+    rounds = RoundsPerturber([perturber, perturber], cuda)
+    seeds, first = torch.tensor([1, 2], device=cuda), torch.tensor(0, device=cuda)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        rounds.draw(seeds, first, 3)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            rounds.draw(seeds, first, 3)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording):
+        views = rounds.draw(seeds, first, 3)
+    first.fill_(4)
+    recording.replay()
+    expected = rounds.draw(seeds, first, 3)
+    for name, part in vars(expected).items():
+        assert torch.equal(part, getattr(views, name))
 
 
 def test_graphs_without_edges_or_with_one_node():
     for n in (1, 5):
         empty = sparse.csr_array((n, n), dtype=np.float32)
-        one = GraphPerturber(empty, np.ones(n), perturbed_nodes=1.0)
-        views = RoundsPerturber([one], CPU).draw(2, torch.Generator())
+        one = GraphPerturber(empty, np.ones(n), perturbed_nodes=1.0, edges_removed=0)
+        views = draw(one, 2)
         assert views.nodes.all()
         assert (views.removed_arcs == 0).all()
         assert views.is_added.any() == (n > 1)
+    views = draw(GraphPerturber(csr(1 - np.eye(6)), np.ones(6), edges_removed=0), 5)
+    assert not views.is_added.any()  # nobody to get an edge to
+
+
+def test_an_edge_that_comes_back_is_untouched():
+    """Of two nodes, the second drawn regains the edge that the first lost.
+
+    And loses it once more: as an original edge, not as one that was added.
+    """
+    pair = csr([[0, 1], [1, 0]])
+    options = {"perturbed_nodes": 1.0, "edges_removed": 1}
+    views = draw(GraphPerturber(pair, np.ones(2), **options), 10)
+    for v in range(10):
+        assert flipped(pair, views, v) == ([(0, 1)], [])
 
 
 def test_what_can_be_drawn_in_rounds(graph):
-    weights = np.ones(60)
     for options, takes in [
         ({}, True),
         ({"decay_hops": 2}, False),
         ({"decay_hops": 2, "decay": 1.0}, True),
-        ({"perturbation_rate": 0.1}, False),
+        ({"perturbation_rate": 0.1}, True),
+        ({"edges_added": 17}, False),
+        ({"edges_removed": 17}, False),
     ]:
-        perturber = GraphPerturber(graph, weights, **options)
+        perturber = GraphPerturber(graph, np.ones(60), **options)
         assert RoundsPerturber.takes(perturber) is takes
+        assert RoundsPerturber.takes(PerturbationSettings(**options)) is takes

@@ -4,6 +4,7 @@
 #   make demo DATA=Cora ROOT=folder    a Planetoid or Amazon graph found there
 #   make test                          lint, types, tests and doctests
 #   make docs                          the pages, in docs/_build/index.html
+#   make test-lowest, test-newest      the tests with other versions of what it needs
 #   make bench                         accuracy and speed, printed
 #   make reproduce                     the paper's tables and figures, docs/results.md
 #   make clean
@@ -29,7 +30,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 demo: $(VENV)/.installed-plot
-	$(BIN)/python -m sktifa demo $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT))
+	$(BIN)/python -m sktifa demo --force $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -38,6 +39,15 @@ lint: $(VENV)/.installed-test
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Environments of their own. torch stays the one of constraints.txt.
+test-lowest: VERSIONS := .ci/lowest
+test-newest: VERSIONS := grep ^torch== constraints.txt
+test-lowest test-newest:
+	$(PYTHON) -m venv .venv-$@
+	$(VERSIONS) > .venv-$@/constraints.txt
+	.venv-$@/bin/pip install --quiet --upgrade -c .venv-$@/constraints.txt -e '.[test]'
+	.venv-$@/bin/python -m pytest
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
@@ -53,6 +63,6 @@ reproduce: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.accuracy.page
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-test-* build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	rm -rf docs/_build docs/auto_examples docs/generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -45,6 +45,7 @@ numpydoc_show_class_members = False
 EXAMPLES = (
     "plot_digits.py",
     "plot_table.py",
+    "plot_csv.py",
     "plot_information.py",
     "plot_tuning.py",
     "plot_inductive.py",

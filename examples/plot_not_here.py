@@ -5,8 +5,8 @@ A graph where this is the wrong tool
 **Problem.** Edges that join *unlike* nodes: buyers and sellers, words and the words
 that follow them. Labels spread to the wrong nodes.
 
-**Method.** Look before you train: how often do edges between labelled nodes join one
-class, and what do propagation and features tell, each alone?
+**Method.** Look before you train: ``diagnose`` asks how often edges between labelled
+nodes join one class, and what propagation and features tell, each alone.
 
 **Comparison.** Two graphs with the same features, one of each kind.
 """
@@ -36,27 +36,16 @@ unlabeled = np.setdiff1d(np.arange(600), labeled)
 # ----------
 # All of this needs labelled nodes only.
 
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-
-from sktifa import LabelPropagationTIG
+from sktifa import diagnose
 
 for name, data in graphs.items():
-    graph, y = data.graph, data.target
-    edges = graph.subgraph(labeled).adjacency.tocoo()
-    alike = np.mean(y[labeled][edges.row] == y[labeled][edges.col])
-    propagation = make_pipeline(
-        LabelPropagationTIG(), StandardScaler(), LogisticRegression()
-    )
-    edges_tell = cross_val_score(propagation, graph[labeled], y[labeled], cv=4).mean()
-    features = np.asarray(graph.features)[labeled]
-    rows_tell = cross_val_score(LogisticRegression(), features, y[labeled], cv=4).mean()
-    print(
-        f"{name}: {100 * alike:.0f} % of the edges join one class, propagation is "
-        f"right for {100 * edges_tell:.0f} %, features for {100 * rows_tell:.0f} %"
-    )
+    report = diagnose(data.graph[labeled], data.target[labeled])
+    print(f"{name}: the graph helps: {report.graph_helps}")
+
+# %%
+# The whole report on the second:
+
+print(report)
 
 # %%
 # Train anyway

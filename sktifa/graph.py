@@ -626,8 +626,7 @@ class Graph:
         from sktifa.frames import read_table
 
         table = read_table(nodes)
-        if id is None:
-            id = "id" if "id" in table.columns else table.columns[0]
+        id = table.id_column() if id is None else id
         return cls.from_pandas(table, read_table(edges), id=id, **options)
 
     @classmethod

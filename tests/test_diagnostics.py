@@ -49,7 +49,7 @@ def test_ties_share_a_bin():
         ([1], 5, "one length"),
         (["a", "b"], 5, "dtype"),
         ([[1, 0]], 5, "one dimension"),
-        ([1, 0], 0, "n_bins must be at least 1"),
+        ([1, 0], 0, "n_bins must be a whole number"),
     ],
 )
 def test_what_can_not_be_binned(correct, n_bins, message):
@@ -219,7 +219,7 @@ def test_report_counts_what_is_there():
     # Two paths of three nodes and an isolated one; labels on the first path alone.
     edges = [[0, 1, 1, 2, 3, 4, 4, 5], [1, 0, 2, 1, 4, 3, 5, 4]]
     features = np.array([[1, 0], [2, 0], [0, 0], [2, 1], [0, 1], [1, 0], [1, 1.0]])
-    graph = Graph.from_edge_index(edges, features)
+    graph = Graph.from_edge_index(edges, features, node_names=list("pqrstuv"))
     y = np.array(["b", None, "a", None, None, None, None], dtype=object)
     report = diagnose(graph, y)
     assert report.graph == {
@@ -236,7 +236,7 @@ def test_report_counts_what_is_there():
         "classes": {"a": 1, "b": 1},
         "unreached": 4,
         "largest_unreached": 3,
-        "node_unreached": 3,
+        "node_unreached": "s",
     }
     found = report.features
     assert found["kind"] == "dense" and found["filled"] == pytest.approx(8 / 14)
@@ -246,7 +246,7 @@ def test_report_counts_what_is_there():
     assert report.homophily == {"edge": None, "adjusted": None}
     assert report.graph_helps is None
     assert _topics(report) == ["isolated", "unreached", "labels"]
-    assert "node 3 is in the largest, of 3" in report.warnings[1].mend
+    assert "node 's' is in the largest, of 3" in report.warnings[1].mend
 
 
 def test_report_of_a_selection_is_that_of_the_graph():

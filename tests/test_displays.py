@@ -30,7 +30,12 @@ from sktifa.displays import (
 )
 from sktifa.displays.layout import spring_layout
 from sktifa.displays.style import looks
-from sktifa.exceptions import LabelError, MissingPackageError, ParameterError
+from sktifa.exceptions import (
+    LabelError,
+    MissingPackageError,
+    NodeIndexError,
+    ParameterError,
+)
 from sktifa.information.tig import annotated_information, clarity, intensity
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -275,16 +280,20 @@ def test_selections_and_named_labels_are_understood(data, train, models):
 
 
 @pytest.mark.parametrize(
-    ("labeled", "message"),
-    [([500], "positions among the 200 nodes"), ([], "names no node with a label")],
+    ("labeled", "error", "message"),
+    [
+        ([500], NodeIndexError, "no node at position 500"),
+        ([0, 1] * 100, NodeIndexError, "zeros and ones"),
+        ([], ParameterError, "names no node with a label"),
+    ],
 )
-def test_labeled_nodes_must_be_there(labeled, message, data, models):
-    with pytest.raises(ParameterError, match=message):
+def test_labeled_nodes_must_be_there(labeled, error, message, data, models):
+    with pytest.raises(error, match=message):
         InformationPlaneDisplay.from_estimator(
             models["GCN"],
             data.graph,
             data.target,
-            labeled=np.array(labeled, dtype=np.int64),
+            labeled=labeled,
         )
 
 
@@ -417,16 +426,16 @@ def test_maps_colour_by_rank_and_mark_labels():
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "error", "message"),
     [
-        ({"gain": np.ones(4)}, "each of the graph's 5 nodes"),
-        ({"positions": np.ones((5, 3))}, r"shape \(5, 2\)"),
-        ({"labeled": [7]}, "labeled must be nodes"),
+        ({"gain": np.ones(4)}, ParameterError, "each of the graph's 5 nodes"),
+        ({"positions": np.ones((5, 3))}, ParameterError, r"shape \(5, 2\)"),
+        ({"labeled": [7]}, NodeIndexError, "no node at position 7"),
     ],
 )
-def test_maps_refuse_what_does_not_fit(changed, message):
+def test_maps_refuse_what_does_not_fit(changed, error, message):
     graph = Graph(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(error, match=message):
         GainMapDisplay.from_gain(graph, **({"gain": np.ones(5)} | changed))
 
 

@@ -37,7 +37,7 @@ from sktifa.information.tig import (
     label_distribution,
 )
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.sampling.subgraph import arc_distances
+from sktifa.sampling.walker import arc_distances
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.training.sources import NodeFeatures
 
@@ -108,10 +108,7 @@ def main() -> None:
         parts["w"] = loss_weights(gain, 0.2, 2.2)
 
     def distances() -> None:
-        pattern = whole["graph"].crow, whole["graph"].col
-        if device.type == "cpu":
-            pattern = graph.adjacency.indptr, graph.adjacency.indices
-        arc_distances(pattern, label_distribution(parts["z"]))
+        arc_distances(whole["graph"], label_distribution(parts["z"]))
 
     spent = 0.0
     for name, work in (

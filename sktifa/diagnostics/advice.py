@@ -82,8 +82,9 @@ def _about_edges(evidence: GraphEvidence) -> list[Advice]:
     reasons = []
     edges, found = evidence.adjusted_homophily, evidence.propagation
     if edges is not None:
+        how_often = "hardly more often" if edges.high > 0 else "less often"
         reasons.append(
-            "labelled edges join one class hardly more often than by chance (adjusted "
+            f"labelled edges join one class {how_often} than by chance (adjusted "
             f"homophily {edges.value:.2f} ± {edges.error:.2f})"
         )
     if found is not None:
@@ -151,7 +152,7 @@ def _about_reach(graph: dict[str, Any], labels: dict[str, Any]) -> list[Advice]:
                 "unreached",
                 f"no label reaches {unreached:,} nodes ({unreached / n:.0%}): no node "
                 "of their components has one.",
-                f"label one in the larger of these components (node {node} is in the "
+                f"label one in the larger of these components (node {node!r} is in the "
                 f"largest, of {size:,}); in the others features alone decide.",
             )
         )

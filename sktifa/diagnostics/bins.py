@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 from sklearn.utils.validation import column_or_1d
 
+from sktifa.checks import check_count
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.information.loss_weights import tie_averaged_ranks
 
@@ -157,8 +158,7 @@ def radial_decay(
 
 def _bins(values: NDArray, n_bins: int) -> NDArray[np.int64]:
     """Cut into bins of equal size by rank, the smallest first; ties stay together."""
-    if n_bins < 1:
-        raise ParameterError(f"n_bins must be at least 1, got {n_bins}.")
+    check_count(n_bins, "n_bins", low=1)
     ranks = tie_averaged_ranks(values)
     return (ranks * n_bins / max(len(ranks), 1)).astype(np.int64)
 

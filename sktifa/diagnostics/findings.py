@@ -14,12 +14,12 @@ from sktifa.diagnostics.report import GraphReport
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.evidence import GraphEvidence, has_features
-from sktifa.labels import check_labels_length, encode_labels
+from sktifa.labels import align_labels, check_labels_length, encode_labels
 
 __all__ = ["diagnose"]
 
 # Entries of the features that are looked at.
-_ENTRIES = 2e7
+_ENTRIES = 2e6
 # Labels a class beyond which contrast has added little on every graph measured.
 _MANY_LABELS = 100
 
@@ -79,6 +79,7 @@ def diagnose(
     ['graph']
     """
     graph = as_graph(graph)
+    y = align_labels(y, graph, missing_label)
     check_labels_length(graph, y)
     selected, classes = encode_labels(y, missing_label)
     if len(classes) < 2:
@@ -89,11 +90,12 @@ def diagnose(
     codes = np.full(graph.n_nodes, -1)
     codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
     evidence = GraphEvidence(graph, codes, len(classes), random_state)
-    n_components, component = connected_components(graph.adjacency, directed=False)
+    # Strong ones are all there are in a symmetric graph, and found without a transpose.
+    _, component = connected_components(graph.adjacency, connection="strong")
     size = np.bincount(component)
     about_graph = _graph(graph, size)
     about_features = _features(graph, random_state)
-    about_labels = _labels(codes, classes, component, size)
+    about_labels = _labels(graph, codes, classes, component)
     return GraphReport(
         graph=about_graph,
         features=about_features,
@@ -163,15 +165,18 @@ def _features(graph: Graph, random_state: int) -> dict[str, Any]:
 
 
 def _labels(
+    graph: Graph,
     codes: NDArray[np.int64],
     classes: NDArray[Any],
     component: NDArray[np.int64],
-    component_size: NDArray[np.int64],
 ) -> dict[str, Any]:
     labelled = np.flatnonzero(codes >= 0)
     counts = np.bincount(codes[labelled], minlength=len(classes))
-    without = component_size.copy()
+    without = np.bincount(component)
     without[component[labelled]] = 0
+    one = int(np.argmax(component == without.argmax())) if without.any() else None
+    if one is not None and graph.node_names is not None:
+        one = graph.node_names.tolist()[one]
     return {
         "labelled": len(labelled),
         "classes": {
@@ -180,9 +185,7 @@ def _labels(
         },
         "unreached": int(without.sum()),
         "largest_unreached": int(without.max()),
-        "node_unreached": (
-            int(np.argmax(component == without.argmax())) if without.any() else None
-        ),
+        "node_unreached": one,
     }
 
 

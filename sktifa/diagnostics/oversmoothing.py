@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
+from sktifa.checks import check_count
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.graph import Graph
 
@@ -83,18 +84,18 @@ def madgap(
             f"embedding must have a row for each of the graph's {graph.n_nodes} nodes, "
             f"got shape {unit.shape}: give that of the whole graph."
         )
-    if not 1 <= near < remote:
+    near = check_count(near, "near", low=1)
+    if check_count(remote, "remote") <= near:
         raise ParameterError(
-            f"hops need 1 <= near < remote, got near={near} and remote={remote}."
+            f"hops need near < remote, got near={near} and remote={remote}."
         )
-    if max_anchors < 1:
-        raise ParameterError(f"max_anchors must be at least 1, got {max_anchors}.")
+    max_anchors = check_count(max_anchors, "max_anchors", low=1)
     unit = normalize(unit)
     anchors = np.arange(graph.n_nodes)
     if graph.n_nodes > max_anchors:
         rng = check_random_state(random_state)
         anchors = np.sort(rng.choice(graph.n_nodes, max_anchors, replace=False))
-    _, component = connected_components(graph.adjacency, directed=False)
+    _, component = connected_components(graph.adjacency, connection="strong")
     sums, counts = np.zeros(2), np.zeros(2)
     for first in range(0, len(anchors), 64):
         block = anchors[first : first + 64]

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from sktifa.checks import check_count
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
 from sktifa.information.tig import label_distribution
-from sktifa.labels import check_labels_length, encode_labels
+from sktifa.labels import align_labels, check_labels_length, encode_labels
 
 __all__ = ["PairQuality", "pair_quality"]
 
@@ -94,6 +95,7 @@ def pair_quality(
     >>> pair_quality(path, [0, 0, 1, 1], information, n_bins=3)
     PairQuality(same_class=array([1., 0., 0.]), neighbors=0.66..., overall=0.33...)
     """
+    y = align_labels(y, graph, missing_label)
     check_labels_length(graph, y)
     codes, _ = encode_labels(y, missing_label)
     distribution = label_distribution(np.asarray(information))
@@ -104,11 +106,11 @@ def pair_quality(
         )
     rng = check_random_state(random_state)
     known = rng.permutation(np.flatnonzero(codes >= 0))
-    if not 1 <= n_bins < len(known):
+    if check_count(n_bins, "n_bins", low=1) >= len(known):
         raise ParameterError(
-            f"n_bins must be at least 1 and below the {len(known)} labelled nodes, got "
-            f"{n_bins}."
+            f"n_bins must be below the {len(known)} labelled nodes, got {n_bins}."
         )
+    check_count(max_anchors, "max_anchors", low=1)
     p, labels = distribution[known], codes[known]
     surprise = -np.log(p).T
     starts = np.arange(n_bins) * (len(known) - 1) // n_bins

@@ -11,6 +11,7 @@ from sklearn.manifold import TSNE
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from sktifa.checks import check_count
 from sktifa.displays.style import axes_or_new, legend_beside, looks
 from sktifa.exceptions import ParameterError
 from sktifa.labels import encode_labels
@@ -105,6 +106,7 @@ class EmbeddingDisplay:
                 f"embedding must have a row for each of the {len(codes)} labels, got "
                 f"shape {matrix.shape}."
             )
+        max_nodes = check_count(max_nodes, "max_nodes", low=1)
         rng = check_random_state(random_state)
         chosen = np.flatnonzero(codes >= 0)
         if len(chosen) > max_nodes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sktifa.checks import check_positions
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.tig import annotated_information
@@ -53,21 +54,17 @@ def informed(
 
     Raises
     ------
+    NodeIndexError
+        If `labeled` is neither a mask nor positions.
     ParameterError
-        If `labeled` names no node, or one outside of `X`.
+        If none of its nodes has a label.
     """
     graph = as_graph(X)
     y = np.asarray(align_labels(y, graph, missing_label))
     check_labels_length(graph, y)
     codes, classes = encode_labels(y, missing_label)
     mask = np.zeros(len(graph), dtype=bool)
-    try:
-        mask[np.asarray(labeled)] = True
-    except IndexError as error:
-        raise ParameterError(
-            f"labeled must be positions among the {len(graph)} nodes, or a mask over "
-            f"them: {error}."
-        ) from error
+    mask[check_positions(np.asarray(labeled), len(graph))] = True
     if not (mask & (codes >= 0)).any():
         raise ParameterError(
             "labeled names no node with a label: give the nodes that training saw."

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from sktifa.checks import check_positions
 from sktifa.displays.layout import spring_layout
 from sktifa.displays.style import GREY, ORANGE, axes_or_new
 from sktifa.exceptions import ParameterError
@@ -98,7 +99,9 @@ class GainMapDisplay:
         Raises
         ------
         ParameterError
-            If `gain`, `positions` or `labeled` don't fit the graph.
+            If `gain` or `positions` don't fit the graph.
+        NodeIndexError
+            If `labeled` is neither a mask nor positions.
         """
         graph = as_graph(graph)
         values = np.asarray(gain, dtype=np.float64)
@@ -119,12 +122,7 @@ class GainMapDisplay:
         mask = None
         if labeled is not None:
             mask = np.zeros(graph.n_nodes, dtype=bool)
-            try:
-                mask[np.asarray(labeled)] = True
-            except IndexError as error:
-                raise ParameterError(
-                    f"labeled must be nodes of the graph or a mask over them: {error}."
-                ) from error
+            mask[check_positions(np.asarray(labeled), graph.n_nodes)] = True
         return cls(graph, values, placed, mask)
 
     @classmethod

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -323,6 +324,8 @@ def _encoded(
     if not _is_fitted(encoder):
         encoder = clone(encoder).fit(given)
     matrix = encoder.transform(given)
+    # A frame would be put in order by its index, which is that of the rows.
+    matrix = matrix if sp.issparse(matrix) else np.asarray(matrix)
     names = None
     if hasattr(encoder, "get_feature_names_out"):
         names = [str(name) for name in encoder.get_feature_names_out()]

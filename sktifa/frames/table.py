@@ -11,7 +11,8 @@ import csv
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -94,6 +95,10 @@ class Table(ABC):
                 f"{self.name} has no column {column!r}, but {self.columns}: name the "
                 f"right one with {parameter}="
             )
+
+    def id_column(self) -> Any:
+        """Return the column that has the ids in a file: "id", or else the first."""
+        return "id" if "id" in self.columns else self.columns[0]
 
     def select(self, columns: Sequence[Any]) -> Table:
         """Return the table with some of its columns."""
@@ -332,23 +337,30 @@ def write_table(columns: Mapping[str, Iterable[Any]], path: Path) -> None:
     path : Path
         Ending in .csv, .tsv, .txt, .parquet or .pq.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with whole_file(path) as part:
         if path.suffix.lower() in PARQUET_FILES:
-            parquet = _pyarrow_parquet()
+            parquet = require_parquet()
             import pyarrow
 
-            parquet.write_table(
-                pyarrow.table({k: list(v) for k, v in columns.items()}), part
-            )
-        else:
-            with open(part, "w", newline="", encoding="utf-8") as file:
-                tab = path.suffix.lower() == ".tsv"
-                writer = csv.writer(
-                    file, delimiter="\t" if tab else ",", lineterminator="\n"
-                )
-                writer.writerow(columns)
-                writer.writerows(zip(*columns.values(), strict=True))
+            table = pyarrow.table({k: list(v) for k, v in columns.items()})
+            parquet.write_table(table, part)
+            return
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        with open(part, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to, that becomes `path` when all went well.
+
+    A full disk leaves what was there.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -422,7 +434,7 @@ def _first_undecodable(path: Path) -> int:
 
 
 def _read_parquet(path: Path) -> FrameTable:
-    parquet = _pyarrow_parquet()
+    parquet = require_parquet()
     try:
         return FrameTable(parquet.read_table(path), path.name)
     except (OSError, ValueError) as error:
@@ -431,7 +443,8 @@ def _read_parquet(path: Path) -> FrameTable:
         raise GraphError(f"{path} can't be read as Parquet: {error}") from error
 
 
-def _pyarrow_parquet() -> Any:
+def require_parquet() -> Any:
+    """Return what reads and writes Parquet files, or raise a ParameterError."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError as error:

@@ -38,7 +38,7 @@ _TOL = 1e-2
 _SWEEP = 1e8
 _WALKS = 256
 # Labels that these walks must meet on average, or they say nothing.
-_FEWEST_MET = 4
+_FEWEST_MET = 20
 _RESTART = 0.15
 # Labelled nodes that features and walks are tried on.
 _MOST_NODES = 1000

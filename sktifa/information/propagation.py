@@ -23,7 +23,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from sktifa.checks import check_adjacency
+from sktifa.checks import check_adjacency, check_count
 from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.arrays import as_tensor
@@ -36,6 +36,7 @@ Normalization = Literal["column", "symmetric", "row"]
 # Rounding errors grow with the condition of the system, about 2 / alpha: float32 is
 # good for a relative error of this much divided by alpha.
 _FLOAT32_ERROR = 1e-6
+_SMALLEST_TOL = 1e-15
 
 
 def label_propagation(
@@ -97,24 +98,36 @@ def label_propagation(
            [0.3333]])
     """
     adjacency = check_adjacency(adjacency, dtype=np.float64)
-    sources = as_tensor(sources)
-    n = adjacency.shape[0]
-    if sources.ndim != 2 or sources.shape[0] != n:
-        raise GraphError(
-            f"sources must have shape ({n}, n_classes), one row a node, got "
-            f"{tuple(sources.shape)}."
-        )
+    given = _checked_sources(sources, adjacency.shape[0])
     where = csr_device(device)
     dtype = solving_dtype(tol, restart_probability)
     spread = propagate_on_device(
         DeviceGraph.from_csr(adjacency, where).to_csr(dtype),
-        sources.to(where, dtype),
+        given.to(where, dtype),
         restart_probability=restart_probability,
         normalization=normalization,
         tol=tol,
         max_iter=max_iter,
     )
     return spread.to("cpu", torch.float64).numpy()
+
+
+def _checked_sources(sources: ArrayLike, n_nodes: int) -> Tensor:
+    values = np.asarray(sources)
+    if values.ndim != 2 or values.shape[0] != n_nodes:
+        raise GraphError(
+            f"sources must have shape ({n_nodes}, n_classes), one row a node, got "
+            f"{values.shape}."
+        )
+    if values.dtype.kind not in "biuf":
+        raise GraphError(f"sources must hold real numbers, got dtype {values.dtype}.")
+    bad = ~np.isfinite(values).all(axis=1)
+    if bad.any():
+        at = int(bad.argmax())
+        raise GraphError(
+            f"sources of node {at} are {values[at].tolist()}: they must be finite."
+        )
+    return as_tensor(values)
 
 
 def solving_dtype(tol: float, restart_probability: float) -> torch.dtype:
@@ -229,12 +242,19 @@ def _check(
             f"restart_probability must be in (0, 1], got {restart_probability}: near "
             "0 labels travel far, 1 keeps them where they are."
         )
+    if 1 - restart_probability == 1:
+        raise ParameterError(
+            f"restart_probability={restart_probability} is lost beside 1 in float64: "
+            "give at least 1e-15."
+        )
     if normalization not in get_args(Normalization):
         raise ParameterError(
             f"normalization must be one of {get_args(Normalization)}, got "
             f"{normalization!r}."
         )
-    if not tol > 0:
-        raise ParameterError(f"tol must be positive, got {tol}.")
-    if max_iter < 1:
-        raise ParameterError(f"max_iter must be at least 1, got {max_iter}.")
+    if not tol >= _SMALLEST_TOL:
+        raise ParameterError(
+            f"tol must be positive, and at least {_SMALLEST_TOL}, the precision of "
+            f"float64; got {tol}."
+        )
+    check_count(max_iter, "max_iter", low=1)

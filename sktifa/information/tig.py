@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.utils.extmath import row_norms
 from torch import Tensor
 
+from sktifa.checks import check_count
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.propagation import (
@@ -300,17 +301,7 @@ def propagated_labels(
     ParameterError
         If a parameter is outside its range.
     """
-    codes = as_tensor(codes).to(graph.device)
-    if codes.shape != (graph.n_nodes,):
-        raise LabelError(
-            f"codes must have shape ({graph.n_nodes},), one entry a node of the whole "
-            f"graph, got {tuple(codes.shape)}."
-        )
-    if int(codes.max()) >= n_classes:
-        raise LabelError(
-            f"codes go up to {int(codes.max())}, but n_classes={n_classes}: classes "
-            f"are numbered from 0 to {n_classes - 1}."
-        )
+    codes = _checked_codes(codes, graph.n_nodes, n_classes).to(graph.device)
     if aggregate not in get_args(Aggregate):
         raise ParameterError(f"aggregate must be 'sum' or 'mean', got {aggregate!r}.")
     if tol is None:
@@ -327,6 +318,78 @@ def propagated_labels(
         normalization=normalization,
         tol=tol,
     )
+
+
+def _checked_codes(codes: Codes, n_nodes: int, n_classes: int) -> Tensor:
+    if not isinstance(codes, Tensor):
+        array = np.asarray(codes)
+        if array.dtype.kind not in "iu":
+            raise LabelError(f"codes must be whole numbers, got dtype {array.dtype}.")
+        codes = as_tensor(array.astype(np.int64, copy=False))
+    if codes.shape != (n_nodes,):
+        raise LabelError(
+            f"codes must have shape ({n_nodes},), one entry a node of the whole graph, "
+            f"got {tuple(codes.shape)}."
+        )
+    check_count(n_classes, "n_classes", low=1)
+    if (most := int(codes.max())) >= n_classes:
+        raise LabelError(
+            f"codes go up to {most}, but n_classes={n_classes}: classes are numbered "
+            f"from 0 to {n_classes - 1}."
+        )
+    return codes
+
+
+def _known(information: NDArray[np.floating] | Tensor) -> Tensor:
+    """Return a tensor as it is, so that nothing waits for a device; check an array."""
+    if isinstance(information, Tensor):
+        return information
+    return check_information(information)
+
+
+def check_information(
+    information: NDArray[np.floating] | Tensor, n_nodes: int | None = None
+) -> Tensor:
+    """Check what reaches the nodes, where it is handed in, and make a tensor of it.
+
+    Parameters
+    ----------
+    information : array or Tensor of shape (n_nodes, n_classes)
+        From :func:`annotated_information` (paper: Z*).
+    n_nodes : int, default=None
+        How many there must be.
+
+    Returns
+    -------
+    Tensor
+        An array's values in float64.
+
+    Raises
+    ------
+    LabelError
+        If it is none: of another shape, negative or not finite.
+    """
+    if isinstance(information, Tensor):
+        z = information
+    else:
+        array = np.asarray(information)
+        if array.dtype.kind not in "biuf":
+            raise LabelError(f"information must hold real numbers, got {array.dtype}.")
+        z = as_tensor(array.astype(np.float64, copy=False))
+    if z.ndim != 2 or z.shape[0] != (n_nodes or z.shape[0]):
+        rows = "n_nodes" if n_nodes is None else n_nodes
+        raise LabelError(
+            f"information must have shape ({rows}, n_classes), got {tuple(z.shape)}: "
+            "sktifa.information.tig.annotated_information makes it."
+        )
+    wrong = ~((z >= 0) & z.isfinite()).all(1)
+    if wrong.any():
+        at = int(wrong.int().argmax())
+        raise LabelError(
+            f"information of node {at} is {z[at].tolist()}: it must be finite and not "
+            "negative."
+        )
+    return z
 
 
 def intensity(information: ArrayOrTensor) -> ArrayOrTensor:
@@ -348,7 +411,7 @@ def intensity(information: ArrayOrTensor) -> ArrayOrTensor:
     >>> intensity(np.array([[0.5, 0.2], [0.0, 0.0]]))
     array([0.5, 0. ])
     """
-    return like(information, as_tensor(information).amax(1))
+    return like(information, _known(information).amax(1))
 
 
 def clarity(information: ArrayOrTensor) -> ArrayOrTensor:
@@ -371,7 +434,7 @@ def clarity(information: ArrayOrTensor) -> ArrayOrTensor:
     >>> clarity(np.array([[0.5, 0.25], [0.0, 0.0]]))
     array([-0.25,  0.  ])
     """
-    z = as_tensor(information)
+    z = _known(information)
     return like(information, z.amax(1).double() - z.sum(1, dtype=torch.float64))
 
 
@@ -408,7 +471,7 @@ def information_gain(
     >>> information_gain(np.array([[0.5, 0.25], [0.0, 0.0]]))
     array([0.475, 0.   ])
     """
-    z = as_tensor(information)
+    z = _known(information)
     n_classes = z.shape[1]
     if n_classes < 2:
         raise LabelError(
@@ -455,7 +518,7 @@ def label_distribution(
     array([[0.66666667, 0.33333333],
            [0.5       , 0.5       ]])
     """
-    z = _in_full(information)
+    z = _known(information)
     if kind == "softmax":
         return like(information, z.softmax(1))
     if kind != "sum":
@@ -497,13 +560,7 @@ def teacher_distribution(
     array([[0.7499, 0.2501],
            [0.5   , 0.5   ]])
     """
-    return like(information, _smoothed(_in_full(information), smoothing, 1.0))
-
-
-def _in_full(information: ArrayOrTensor) -> Tensor:
-    """Return a tensor as it is, an array in float64."""
-    z = as_tensor(information)
-    return z if isinstance(information, Tensor) else z.double()
+    return like(information, _smoothed(_known(information), smoothing, 1.0))
 
 
 def _smoothed(information: Tensor, smoothing: float, unit: float) -> Tensor:

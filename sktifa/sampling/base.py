@@ -1,42 +1,86 @@
-"""What all samplers share: the graph they take, and an epoch over several processes."""
+"""What all samplers share: the graph they take, epochs, and the way to users' loops."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sktifa.checks import check_rows
+from sktifa.checks import check_count, check_rows
+from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.labels import align_labels, check_labels_length, encode_labels
 from sktifa.sampling.subgraph import Subgraph
 
-__all__ = ["GraphSampler"]
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+__all__ = ["GraphSampler", "SubgraphLoader"]
+
+# What a draw is for; the first part of the key of its seed.
+SAMPLE, EPOCH, PRESAMPLE = range(3)
 
 
 class GraphSampler(BaseEstimator):
-    """Base class of samplers of subgraphs."""
+    """Base class of samplers of subgraphs.
 
+    Iterating over a fitted sampler draws an epoch's subgraphs as graphs, each time a
+    new epoch; its length is their number.
+    """
+
+    graph_: Graph
+    classes_: NDArray[Any] | None
+    codes_: NDArray[np.int64] | None
     n_subgraphs_: int
+    n_features_in_: int
+    missing_label: int | float | str | None
+    random_state: int | np.random.RandomState | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _take(self, graph: Any) -> Graph:
-        """Keep the whole graph, of which `graph` may be a selection; return that."""
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_subgraphs_")
+
+    # ------------------------------------------------------------------ fitting
+
+    @abstractmethod
+    def fit(self, graph: Graph, y: ArrayLike | None = None) -> Self:
+        """Take the graph to sample, and its labels."""
+
+    def _take(self, graph: Any, y: ArrayLike | None) -> None:
+        """Keep the whole graph, of which `graph` may be a selection, and labels."""
+        # Not left to scikit-learn, which would skip it within a classifier's fit.
+        self._validate_params()
         if is_feature_matrix(graph):
             graph = validate_data(
                 self, check_rows(graph), accept_sparse="csr", dtype=np.float32
             )
         graph = as_graph(graph)
+        self.classes_ = self.codes_ = None
+        if y is not None:
+            y = align_labels(y, graph, self.missing_label)
+            check_labels_length(graph, y)
+            codes, self.classes_ = encode_labels(y, self.missing_label)
+            self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
+            self.codes_[graph.nodes] = codes
         self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
         self.n_features_in_ = graph.n_features
-        return graph
+        self._entropy = int(check_random_state(self.random_state).randint(2**31))
+        self._n_samples = self._n_epochs = 0
+
+    # ------------------------------------------------------------------ drawing
 
     def epoch(
         self,
@@ -63,8 +107,20 @@ class GraphSampler(BaseEstimator):
         Yields
         ------
         sktifa.sampling.subgraph.Subgraph, or what `transform` returns
+
+        Raises
+        ------
+        ParameterError
+            If a number is negative or no whole one, or `rank` not below `n_ranks`.
         """
         check_is_fitted(self)
+        check_count(index, "index", high=2**32 - 1)
+        check_count(n_ranks, "n_ranks", low=1)
+        if check_count(rank, "rank") >= n_ranks:
+            raise ParameterError(
+                f"rank={rank}, but n_ranks={n_ranks}: ranks are numbered from 0 to "
+                f"{n_ranks - 1}."
+            )
         n = self.n_subgraphs_
         mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
         return self._epoch(index, mine, transform)
@@ -77,3 +133,151 @@ class GraphSampler(BaseEstimator):
         transform: Callable[[Subgraph], Any] | None,
     ) -> Iterator[Any]:
         """Yield some of an epoch's subgraphs."""
+
+    @abstractmethod
+    def sample_subgraph(self) -> Subgraph:
+        """Draw a subgraph as tensors.
+
+        Returns
+        -------
+        sktifa.sampling.subgraph.Subgraph
+        """
+
+    def sample(self) -> Graph:
+        """Draw a subgraph.
+
+        Returns
+        -------
+        Graph
+            With `parent_nodes`, the nodes' numbers in the whole graph.
+        """
+        return self._to_graph(self.sample_subgraph())
+
+    def fit_resample(self, graph: Graph, y: ArrayLike) -> tuple[Graph, NDArray[Any]]:
+        """Fit, and draw a subgraph with its labels.
+
+        Parameters
+        ----------
+        graph : Graph, or what `as_graph` takes
+            The graph to sample.
+        y : array-like of shape (len(graph),)
+            Labels of the selected nodes.
+
+        Returns
+        -------
+        subgraph : Graph
+            With `parent_nodes`.
+        labels : ndarray of shape (len(subgraph),)
+            Their labels, of the type of `y`; `missing_label` for nodes that are
+            not selected in `graph`.
+        """
+        graph = as_graph(graph)
+        subgraph = self.fit(graph, y).sample()
+        labels = np.asarray(align_labels(y, graph, self.missing_label))
+        if not graph.is_whole:
+            dtype = np.result_type(labels, np.array(self.missing_label))
+            everywhere = np.full(graph.n_nodes, self.missing_label, dtype=dtype)
+            everywhere[graph.nodes] = labels
+            labels = everywhere
+        return subgraph, labels[subgraph.parent_nodes]
+
+    def _sequence(self, *key: int) -> np.random.SeedSequence:
+        """Return the seed of a draw, the same in every process."""
+        return np.random.SeedSequence(self._entropy, spawn_key=key)
+
+    # ---------------------------------------------------------------- for users
+
+    def __len__(self) -> int:
+        check_is_fitted(self)
+        return self.n_subgraphs_
+
+    def __bool__(self) -> bool:
+        return True  # also before it is fitted
+
+    def __iter__(self) -> Iterator[Graph]:
+        return iter(self.loader())
+
+    def loader(self, *, as_pyg: bool = False) -> SubgraphLoader:
+        """Make an iterable of epochs, for a training loop of your own.
+
+        Parameters
+        ----------
+        as_pyg : bool, default=False
+            Whether to yield PyTorch Geometric ``Data`` on the sampler's device in
+            place of graphs. It has `x`, `edge_index`, `edge_weight`, `n_id` (the
+            nodes' numbers in the graph), `y` (their classes, -1 for unlabelled
+            ones) where labels were given, and where the sampler has them also
+            `node_norm` and `edge_norm`, as PyG's own samplers name them: weights of
+            the nodes in the loss and of the edges' messages.
+
+        Returns
+        -------
+        SubgraphLoader
+            Each iteration over it is a new epoch.
+        """
+        check_is_fitted(self)
+        return SubgraphLoader(self, self._to_pyg if as_pyg else self._to_graph)
+
+    def _to_graph(self, subgraph: Subgraph) -> Graph:
+        nodes = subgraph.nodes.cpu().numpy()
+        arcs, col, crow = (
+            part.cpu().numpy() for part in (subgraph.arcs, subgraph.col, subgraph.crow)
+        )
+        adjacency = sparse.csr_array(
+            (self.graph_.adjacency.data[arcs], col, crow), shape=(len(nodes),) * 2
+        )
+        names = self.graph_.node_names
+        return Graph._from_clean(
+            adjacency,
+            self.graph_.features[nodes],
+            feature_names=self.graph_.feature_names,
+            node_names=None if names is None else names[nodes],
+            parent_nodes=nodes,
+        )
+
+    def _to_pyg(self, subgraph: Subgraph) -> Data:
+        from torch_geometric.data import Data
+
+        graph, device = self.graph_, subgraph.nodes.device
+        nodes = subgraph.nodes.cpu().numpy()
+        x = graph.features[nodes]
+        x = x.toarray() if sparse.issparse(x) else np.asarray(x)
+        data = Data(
+            x=torch.from_numpy(x).to(device),
+            edge_index=torch.stack([subgraph.col.long(), subgraph.row]),
+            edge_weight=torch.from_numpy(
+                graph.adjacency.data[subgraph.arcs.cpu().numpy()]
+            ).to(device),
+            n_id=subgraph.nodes,
+        )
+        if self.codes_ is not None:
+            data.y = torch.from_numpy(self.codes_[nodes]).to(device)
+        if subgraph.loss_norm is not None:
+            data.node_norm = subgraph.loss_norm
+        if subgraph.aggregation_norm is not None:
+            data.edge_norm = subgraph.aggregation_norm
+        return data
+
+
+@dataclass
+class SubgraphLoader:
+    """Epochs of a sampler's subgraphs; each iteration is a new epoch.
+
+    Attributes
+    ----------
+    sampler : GraphSampler
+        Fitted.
+    convert : callable
+        What makes a user's object of a :class:`~sktifa.sampling.subgraph.Subgraph`.
+    """
+
+    sampler: GraphSampler
+    convert: Callable[[Subgraph], Any]
+
+    def __len__(self) -> int:
+        return self.sampler.n_subgraphs_
+
+    def __iter__(self) -> Iterator[Any]:
+        index = self.sampler._n_epochs
+        self.sampler._n_epochs += 1
+        return self.sampler.epoch(index, transform=self.convert)

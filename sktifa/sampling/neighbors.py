@@ -12,14 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import _fit_context
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
-from sktifa.labels import check_labels_length, encode_labels
-from sktifa.sampling.base import GraphSampler
+from sktifa.sampling.base import EPOCH, SAMPLE, GraphSampler
 from sktifa.sampling.prefetch import prefetch
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.jit import njit
@@ -52,6 +50,10 @@ class NeighborSampler(GraphSampler):
     ----------
     graph_ : Graph
         The whole graph that is sampled.
+    classes_ : ndarray of shape (n_classes,), or None
+        The labels; None where `y` was not given.
+    codes_ : ndarray of int64, shape (n_nodes,), or None
+        Each node's class, -1 for unlabelled nodes; None where `y` was not given.
     n_subgraphs_ : int
         Subgraphs of an epoch.
     n_features_in_ : int
@@ -102,7 +104,6 @@ class NeighborSampler(GraphSampler):
         self.missing_label = missing_label
         self.random_state = random_state
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, graph: Graph, y: ArrayLike | None = None) -> NeighborSampler:
         """Note the graph and the seeds.
 
@@ -124,23 +125,42 @@ class NeighborSampler(GraphSampler):
         ParameterError
             If a fan-out is neither positive nor -1.
         """
-        if not self.num_neighbors or any(k < 1 and k != -1 for k in self.num_neighbors):
-            raise ParameterError(
-                "num_neighbors must be positive numbers, or -1 for all neighbours, one "
-                f"for each layer; got {self.num_neighbors}."
-            )
-        graph = self._take(graph)
+        self._take(graph, y)
+        self._check_fan_outs()
         if self.seeds == "all":
-            self._seeds = np.arange(graph.n_nodes)
-        elif y is None:
+            self._seed_nodes = np.arange(self.graph_.n_nodes)
+        elif self.codes_ is None:
             raise LabelError('seeds="labeled" needs y; give it, or seeds="all".')
         else:
-            check_labels_length(graph, y)
-            codes, _ = encode_labels(y, self.missing_label)
-            self._seeds = np.unique(graph.nodes[codes >= 0])
-        self.n_subgraphs_ = -(-len(self._seeds) // self.batch_size)
-        self._entropy = int(check_random_state(self.random_state).randint(2**31))
+            self._seed_nodes = np.flatnonzero(self.codes_ >= 0)
+        self.n_subgraphs_ = -(-len(self._seed_nodes) // self.batch_size)
         return self
+
+    def _check_fan_outs(self) -> None:
+        if not self.num_neighbors:
+            raise ParameterError(
+                "num_neighbors is empty: give a number of neighbours for each layer."
+            )
+        for i, fan_out in enumerate(self.num_neighbors):
+            is_whole = isinstance(fan_out, numbers.Integral)
+            if not is_whole or not (fan_out == -1 or 1 <= fan_out < 2**31):
+                raise ParameterError(
+                    f"num_neighbors[{i}] is {fan_out!r}: give whole numbers from 1 on, "
+                    "or -1 for all neighbours, one for each layer."
+                )
+
+    def sample_subgraph(self) -> Subgraph:
+        """Draw a subgraph of `batch_size` random seeds, on the CPU.
+
+        Returns
+        -------
+        sktifa.sampling.subgraph.Subgraph
+        """
+        check_is_fitted(self)
+        rng = self._rng(SAMPLE, self._n_samples)
+        self._n_samples += 1
+        size = min(self.batch_size, len(self._seed_nodes))
+        return self._subgraph(rng.choice(self._seed_nodes, size, replace=False), rng)
 
     def _epoch(
         self,
@@ -148,13 +168,13 @@ class NeighborSampler(GraphSampler):
         batches: Sequence[int],
         transform: Callable[[Subgraph], Any] | None,
     ) -> Iterator[Any]:
-        n, n_seeds = self.n_subgraphs_, len(self._seeds)
-        order = self._rng(index).permutation(self._seeds)
+        n, n_seeds = self.n_subgraphs_, len(self._seed_nodes)
+        order = self._rng(EPOCH, index).permutation(self._seed_nodes)
         ends = np.linspace(0, n_seeds, n + 1).astype(np.int64)
 
         def draw(batch: int) -> Any:
             seeds = order[ends[batch] : ends[batch + 1]]
-            subgraph = self._subgraph(seeds, self._rng(index, batch))
+            subgraph = self._subgraph(seeds, self._rng(EPOCH, index, batch))
             return subgraph if transform is None else transform(subgraph)
 
         return prefetch(draw, batches, device=torch.device("cpu"))
@@ -198,12 +218,7 @@ class NeighborSampler(GraphSampler):
         )
 
     def _rng(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng(
-            np.random.SeedSequence(self._entropy, spawn_key=key)
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_seeds")
+        return np.random.default_rng(self._sequence(*key))
 
 
 def sample_neighbors(

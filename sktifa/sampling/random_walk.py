@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import _fit_context
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sktifa.device import resolve_device
-from sktifa.exceptions import LabelError
-from sktifa.graph import Graph, as_graph
-from sktifa.information.tig import annotated_information, label_distribution
-from sktifa.labels import check_labels_length, encode_labels
-from sktifa.sampling.base import GraphSampler
+from sktifa.device import free_memory, resolve_device
+from sktifa.exceptions import LabelError, NotEnoughMemoryError
+from sktifa.graph import Graph
+from sktifa.information.tig import (
+    annotated_information,
+    check_information,
+    label_distribution,
+)
+from sktifa.sampling.base import EPOCH, PRESAMPLE, SAMPLE, GraphSampler
 from sktifa.sampling.prefetch import prefetch
-from sktifa.sampling.subgraph import (
-    Array,
-    Pattern,
-    Subgraph,
+from sktifa.sampling.subgraph import Subgraph
+from sktifa.sampling.walker import (
     arc_distances,
-    csr_pattern,
     make_walker,
     step_probabilities,
     step_thresholds,
 )
 from sktifa.tensors.device_graph import DeviceGraph
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
+__all__ = ["SAINTTIFASampler"]
 
-__all__ = ["SAINTTIFASampler", "SubgraphLoader"]
-
-# What a draw is for; the first part of the key of its seed.
-_SAMPLE, _EPOCH, _PRESAMPLE = range(3)
+# Below this epsilon rounding errors of float32 distances would show (READING 20).
+_FINE = 0.01
 
 
 class SAINTTIFASampler(GraphSampler):
@@ -171,12 +165,6 @@ class SAINTTIFASampler(GraphSampler):
         "random_state": ["random_state"],
     }
 
-    graph_: Graph
-    classes_: NDArray[Any] | None
-    codes_: NDArray[np.int64] | None
-    n_subgraphs_: int
-    n_features_in_: int
-
     def __init__(
         self,
         n_roots: int = 6000,
@@ -206,7 +194,6 @@ class SAINTTIFASampler(GraphSampler):
 
     # ------------------------------------------------------------------ fitting
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
         graph: Graph,
@@ -241,61 +228,57 @@ class SAINTTIFASampler(GraphSampler):
             If `y` has another length than the graph, or no label, or is left out
             though `sharpness` needs it.
         """
-        graph = self._take(graph)
-        self.classes_ = self.codes_ = None
-        if y is not None:
-            check_labels_length(graph, y)
-            codes, self.classes_ = encode_labels(y, self.missing_label)
-            self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
-            self.codes_[graph.nodes] = codes
-        self.n_subgraphs_ = -(-graph.n_nodes // self.n_roots)
-        self._entropy = int(check_random_state(self.random_state).randint(2**31))
-        self._n_samples = self._n_epochs = 0
+        self._take(graph, y)
+        n = self.graph_.n_nodes
         device = resolve_device(self.device)
-        if on_device is not None and device.type == "cuda":
-            pattern: Pattern = on_device.crow, on_device.col
-        else:
-            pattern = csr_pattern(graph.adjacency, device)
-        self._walker = make_walker(
-            pattern, self._thresholds(pattern, information, device)
-        )
+        self._check_memory(min(self.n_roots, n), device)
+        if on_device is None:
+            where = device if device.type == "cuda" else torch.device("cpu")
+            on_device = DeviceGraph.from_graph(self.graph_, where)
+        thresholds = self._thresholds(on_device, information)
+        self._walker = make_walker(on_device, thresholds)
+        self.n_subgraphs_ = -(-n // self.n_roots)
         self._loss_norm: torch.Tensor | None = None
         self._aggregation_norm: torch.Tensor | None = None
         if self.normalize:
             self._estimate_normalization()
         return self
 
+    def _check_memory(self, n_roots: int, device: torch.device) -> None:
+        n_bytes = 12 * n_roots * (self.walk_length + 1)  # paths and draws
+        if n_bytes > (free := free_memory(device)):
+            raise NotEnoughMemoryError(
+                f"walks of walk_length={self.walk_length} from {n_roots} roots take "
+                f"{n_bytes / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB are free: make "
+                "walk_length or n_roots smaller."
+            )
+
     def _thresholds(
         self,
-        pattern: Pattern,
-        information: Array | None,
-        device: torch.device,
-    ) -> Array | None:
+        graph: DeviceGraph,
+        information: NDArray[np.floating] | torch.Tensor | None,
+    ) -> torch.Tensor | None:
         if self.sharpness == 0:
             return None
-        if information is None:
-            if self.codes_ is None or self.classes_ is None:
-                raise LabelError(
-                    f"sharpness={self.sharpness} weighs steps by the labels, but y "
-                    "was not given: give y, or sharpness=0 for GraphSAINT's walk"
-                )
-            information = annotated_information(
-                self.graph_,
+        if information is not None:
+            z = check_information(information, self.graph_.n_nodes)
+        elif self.codes_ is None or self.classes_ is None:
+            raise LabelError(
+                f"sharpness={self.sharpness} weighs steps by the labels, but y was not "
+                "given: give y, or sharpness=0 for GraphSAINT's walk"
+            )
+        else:
+            z = annotated_information(
+                graph,
                 self.codes_,
                 len(self.classes_),
+                features=self.graph_.features,
                 restart_probability=self.restart_probability,
-                device=device,
             )
-        distribution = label_distribution(information, self.label_distribution)
-        distance = arc_distances(pattern, distribution)
-        weights = self.graph_.adjacency.data
-        return step_thresholds(
-            pattern,
-            distance,
-            self.sharpness,
-            self.epsilon,
-            None if (weights == weights[:1]).all() else weights,
-        )
+        distribution = label_distribution(z, self.label_distribution)
+        dtype = torch.float64 if self.epsilon < _FINE else torch.float32
+        distance = arc_distances(graph, distribution, dtype)
+        return step_thresholds(graph, distance, self.sharpness, self.epsilon)
 
     def _estimate_normalization(self) -> None:
         device, n_arcs = self._walker.device, self.graph_.adjacency.nnz
@@ -303,7 +286,7 @@ class SAINTTIFASampler(GraphSampler):
         arc_count = torch.zeros(n_arcs, device=device)
         for epoch in range(self.presample_epochs):
             for subgraph in self._epoch(
-                epoch, range(self.n_subgraphs_), purpose=_PRESAMPLE
+                epoch, range(self.n_subgraphs_), purpose=PRESAMPLE
             ):
                 node_count[subgraph.nodes] += 1
                 arc_count[subgraph.arcs] += 1
@@ -316,71 +299,33 @@ class SAINTTIFASampler(GraphSampler):
 
     # ------------------------------------------------------------------ drawing
 
-    def sample(self) -> Graph:
-        """Draw a subgraph of `n_roots` random roots.
-
-        Returns
-        -------
-        Graph
-            With `parent_nodes`, ascending.
-        """
-        return self._to_graph(self.sample_subgraph())
-
     def sample_subgraph(self) -> Subgraph:
-        """Draw a subgraph as tensors on the device.
+        """Draw a subgraph of `n_roots` random roots as tensors on the device.
 
         Returns
         -------
         sktifa.sampling.subgraph.Subgraph
         """
         check_is_fitted(self)
-        root_seed, walk_seed = self._seeds(_SAMPLE, self._n_samples)
+        root_seed, walk_seed = self._seeds(2, SAMPLE, self._n_samples)
         self._n_samples += 1
         count = min(self.n_roots, self.graph_.n_nodes)
         return self._draw(self._walker.roots(count, root_seed), walk_seed)
-
-    def fit_resample(self, graph: Graph, y: ArrayLike) -> tuple[Graph, NDArray[Any]]:
-        """Fit, and draw a subgraph with its labels.
-
-        Parameters
-        ----------
-        graph : Graph, or what `as_graph` takes
-            The graph to sample.
-        y : array-like of shape (len(graph),)
-            Labels of the selected nodes.
-
-        Returns
-        -------
-        subgraph : Graph
-            With `parent_nodes`.
-        labels : ndarray of shape (len(subgraph),)
-            Their labels, of the type of `y`; `missing_label` for nodes that are
-            not selected in `graph`.
-        """
-        graph = as_graph(graph)
-        subgraph = self.fit(graph, y).sample()
-        labels = np.asarray(y)
-        if not graph.is_whole:
-            dtype = np.result_type(labels, np.array(self.missing_label))
-            everywhere = np.full(graph.n_nodes, self.missing_label, dtype=dtype)
-            everywhere[graph.nodes] = labels
-            labels = everywhere
-        return subgraph, labels[subgraph.parent_nodes]
 
     def _epoch(
         self,
         index: int,
         batches: Sequence[int],
         transform: Callable[[Subgraph], Any] | None = None,
-        purpose: int = _EPOCH,
+        purpose: int = EPOCH,
     ) -> Iterator[Any]:
         n = self.graph_.n_nodes
-        (root_seed,) = self._seeds(purpose, index, n_seeds=1)
+        (root_seed,) = self._seeds(1, purpose, index)
         roots = self._walker.roots(n, root_seed)
         ends = np.linspace(0, n, self.n_subgraphs_ + 1).astype(np.int64)
 
         def draw(batch: int) -> Any:
-            (seed,) = self._seeds(purpose, index, batch, n_seeds=1)
+            (seed,) = self._seeds(1, purpose, index, batch)
             subgraph = self._draw(roots[ends[batch] : ends[batch + 1]], seed)
             return subgraph if transform is None else transform(subgraph)
 
@@ -399,71 +344,8 @@ class SAINTTIFASampler(GraphSampler):
             subgraph.aggregation_norm = self._aggregation_norm[subgraph.arcs]
         return subgraph
 
-    def _seeds(self, *key: int, n_seeds: int = 2) -> list[int]:
-        sequence = np.random.SeedSequence(self._entropy, spawn_key=key)
-        return sequence.generate_state(n_seeds, np.uint32).tolist()
-
-    # ---------------------------------------------------------------- for users
-
-    def loader(self, *, as_pyg: bool = False) -> SubgraphLoader:
-        """Make an iterable of epochs, for a training loop of your own.
-
-        Parameters
-        ----------
-        as_pyg : bool, default=False
-            Whether to yield PyTorch Geometric ``Data`` on the sampler's device in
-            place of graphs. It has `x`, `edge_index`, `edge_weight`, `n_id` (the
-            nodes' numbers in the graph), `y` (their classes, -1 for unlabelled
-            ones) where labels were given, and with ``normalize=True`` also
-            `node_norm` and `edge_norm`, as PyG's own samplers name them.
-
-        Returns
-        -------
-        SubgraphLoader
-            Each iteration over it is a new epoch.
-        """
-        check_is_fitted(self)
-        return SubgraphLoader(self, self._to_pyg if as_pyg else self._to_graph)
-
-    def __iter__(self) -> Iterator[Graph]:
-        return iter(self.loader())
-
-    def _to_graph(self, subgraph: Subgraph) -> Graph:
-        nodes = subgraph.nodes.cpu().numpy()
-        arcs, col, crow = (
-            part.cpu().numpy() for part in (subgraph.arcs, subgraph.col, subgraph.crow)
-        )
-        adjacency = sparse.csr_array(
-            (self.graph_.adjacency.data[arcs], col, crow), shape=(len(nodes),) * 2
-        )
-        return Graph._from_clean(
-            adjacency,
-            self.graph_.features[nodes],
-            feature_names=self.graph_.feature_names,
-            parent_nodes=nodes,
-        )
-
-    def _to_pyg(self, subgraph: Subgraph) -> Data:
-        from torch_geometric.data import Data
-
-        graph, device = self.graph_, subgraph.nodes.device
-        nodes = subgraph.nodes.cpu().numpy()
-        x = graph.features[nodes]
-        x = x.toarray() if sparse.issparse(x) else np.asarray(x)
-        data = Data(
-            x=torch.from_numpy(x).to(device),
-            edge_index=torch.stack([subgraph.col.long(), subgraph.row]),
-            edge_weight=torch.from_numpy(
-                graph.adjacency.data[subgraph.arcs.cpu().numpy()]
-            ).to(device),
-            n_id=subgraph.nodes,
-        )
-        if self.codes_ is not None:
-            data.y = torch.from_numpy(self.codes_[nodes]).to(device)
-        if subgraph.loss_norm is not None:
-            data.node_norm = subgraph.loss_norm
-            data.edge_norm = subgraph.aggregation_norm
-        return data
+    def _seeds(self, n_seeds: int, *key: int) -> list[int]:
+        return self._sequence(*key).generate_state(n_seeds, np.uint32).tolist()
 
     # --------------------------------------------------------------- attributes
 
@@ -513,39 +395,22 @@ class SAINTTIFASampler(GraphSampler):
             shape=adjacency.shape,
         )
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_walker")
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave the device behind: a sampler fitted on a GPU opens on a CPU."""
         state = dict(super().__getstate__())
-        if hasattr(self, "_walker"):
-            state["_walker"] = self._walker.cpu()
+        if "_walker" in state:
+            # The graph's arrays are in graph_ already.
+            state["_walker"] = state["_walker"].thresholds
             for name in ("_loss_norm", "_aggregation_norm"):
                 if state[name] is not None:
                     state[name] = state[name].cpu()
         return state
 
-
-@dataclass
-class SubgraphLoader:
-    """Epochs of a sampler's subgraphs; each iteration is a new epoch.
-
-    Attributes
-    ----------
-    sampler : SAINTTIFASampler
-        Fitted.
-    convert : callable
-        What makes a user's object of a :class:`~sktifa.sampling.subgraph.Subgraph`.
-    """
-
-    sampler: SAINTTIFASampler
-    convert: Callable[[Subgraph], Any]
-
-    def __len__(self) -> int:
-        return self.sampler.n_subgraphs_
-
-    def __iter__(self) -> Iterator[Any]:
-        index = self.sampler._n_epochs
-        self.sampler._n_epochs += 1
-        return self.sampler.epoch(index, transform=self.convert)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_walker" in state:
+            graph = DeviceGraph.from_graph(self.graph_, torch.device("cpu"))
+            thresholds = state["_walker"]
+            self._walker = make_walker(
+                graph, None if thresholds is None else torch.from_numpy(thresholds)
+            )

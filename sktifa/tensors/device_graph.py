@@ -57,6 +57,12 @@ class DeviceGraph:
         """Where the arrays lie."""
         return self.col.device
 
+    @property
+    def row(self) -> Tensor:
+        """Row of each arc, int64."""
+        counts = self.crow.diff().long()
+        return torch.repeat_interleave(counts, output_size=len(self.col))
+
     def arc_weight(self, arcs: Tensor) -> Tensor:
         """Return the weights of some arcs, float32."""
         if self.weight is None:

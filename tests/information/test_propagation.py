@@ -194,7 +194,11 @@ def test_no_dense_square_matrix(pubmed):
         ({"restart_probability": float("nan")}, "restart_probability"),
         ({"normalization": "rows"}, "normalization"),
         ({"tol": 0}, "tol"),
+        ({"restart_probability": 1e-17}, "restart_probability=1e-17 is lost"),
+        ({"tol": 1e-310}, "tol must be .* at least 1e-15"),
         ({"max_iter": 0}, "max_iter"),
+        ({"max_iter": 2.5}, "max_iter"),
+        ({"device": "meta"}, "'meta' computes nothing"),
     ],
 )
 def test_parameters_out_of_range(options, words):
@@ -207,6 +211,41 @@ def test_sources_of_another_length():
     adjacency, sources = _random_graph(12)
     with pytest.raises(GraphError, match=r"\(60, n_classes\)"):
         label_propagation(adjacency, sources[1:])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(np.nan, "sources of node 2 are"), ("a", "real numbers"), (1j, "real numbers")],
+)
+def test_sources_that_are_no_numbers(value, words):
+    adjacency, sources = _random_graph(12)
+    sources = sources.astype(type(value) if value is not np.nan else float)
+    sources[2, 1] = value
+    with pytest.raises(GraphError, match=words):
+        label_propagation(adjacency, sources)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda a: a.toarray(), "must be a sparse matrix, got ndarray"),
+        (lambda a: -a, "must not be negative"),
+        (lambda a: a * np.nan, "must be finite"),
+        (lambda a: sparse.triu(a), "the other way: make it symmetric"),
+        (lambda a: a[:, :-1], "square"),
+        (lambda a: _out_of_range(a.tocsc()), "has an entry in row 100000000"),
+        (lambda a: _out_of_range(a), "column 100000000"),
+    ],
+)
+def test_an_adjacency_that_is_none(damage, words):
+    adjacency, sources = _random_graph(13)
+    with pytest.raises(GraphError, match=words):
+        label_propagation(damage(adjacency), sources)
+
+
+def _out_of_range(matrix):
+    matrix.indices[0] = 10**8
+    return matrix
 
 
 @pytest.mark.cuda

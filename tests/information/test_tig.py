@@ -174,6 +174,10 @@ def test_refused_on_a_device():
         annotated_information(placed, codes, 3)
     with pytest.raises(LabelError, match="codes go up to 2"):
         annotated_information(graph, codes, 2)
+    with pytest.raises(LabelError, match="whole numbers, got dtype float64"):
+        annotated_information(graph, codes * 1.0, 3)
+    with pytest.raises(ParameterError, match="n_classes must be a whole number"):
+        annotated_information(graph, codes, 3.0)
 
 
 def test_unreached_nodes_of_real_graphs(cora, citeseer):
@@ -213,6 +217,24 @@ def test_distribution():
         label_distribution(information, "max")
     with pytest.raises(ParameterError, match="smoothing"):
         label_distribution(information, smoothing=0)
+
+
+@pytest.mark.parametrize(
+    ("information", "words"),
+    [
+        (np.ones(3), "must have shape"),
+        (np.array([[0.1, np.nan]]), "information of node 0 is"),
+        (np.array([[0.1, 0.1], [0.1, -1]]), "information of node 1 is"),
+        (np.array([["a", "b"]]), "real numbers"),
+    ],
+)
+@pytest.mark.parametrize(
+    "function",
+    [intensity, clarity, information_gain, label_distribution, teacher_distribution],
+)
+def test_information_that_is_none_is_refused(function, information, words):
+    with pytest.raises(LabelError, match=words):
+        function(information)
 
 
 def test_a_teacher_says_the_less_the_less_it_knows():

@@ -95,6 +95,25 @@ def test_an_epoch_has_every_seed_once_and_symmetric_subgraphs(made):
 def test_errors(made):
     with pytest.raises(LabelError, match="needs y"):
         NeighborSampler().fit(made.graph)
-    for bad in ((), (0,), (5, -2)):
+    for bad in ((), (0,), (5, -2), (2.5,), (3, "4"), (2**40,)):
         with pytest.raises(ParameterError, match="num_neighbors"):
             NeighborSampler(bad, seeds="all").fit(made.graph)
+
+
+def test_samples_and_loops_of_ones_own(made):
+    graph, y = made.graph, np.where(np.arange(500) < 100, made.target, -1)
+    sampler = NeighborSampler((3, 2), batch_size=30, random_state=0).fit(graph, y)
+    first, second = sampler.sample(), sampler.sample()
+    assert first.parent_nodes.tolist() != second.parent_nodes.tolist()
+    for part in (first, *sampler):
+        # Edges that were drawn are edges of the graph, features those of the nodes.
+        whole = graph.adjacency[part.parent_nodes][:, part.parent_nodes]
+        assert (whole.maximum(part.adjacency) != whole).nnz == 0
+        np.testing.assert_array_equal(part.features, graph.features[part.parent_nodes])
+    seeds = 0
+    for data in sampler.loader(as_pyg=True):
+        data.validate(raise_on_error=True)
+        np.testing.assert_array_equal(data.y, y[data.n_id])
+        assert (data.y[data.node_norm > 0] >= 0).all() and "edge_norm" not in data
+        seeds += int((data.node_norm > 0).sum())
+    assert seeds == 100

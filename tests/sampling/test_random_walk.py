@@ -15,21 +15,21 @@ from scipy.stats import chi2, chisquare
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from sktifa.exceptions import LabelError
+from sktifa import GNNClassifier
+from sktifa.exceptions import LabelError, NotEnoughMemoryError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.tig import annotated_information, label_distribution
-from sktifa.sampling import SAINTTIFASampler
+from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.sampling.prefetch import prefetch
-from sktifa.sampling.subgraph import (
+from sktifa.sampling.walker import (
     CPUWalker,
     TorchWalker,
-    _kl_on_arcs_torch,
     arc_distances,
-    csr_pattern,
     make_walker,
     step_probabilities,
     step_thresholds,
 )
+from sktifa.tensors.device_graph import DeviceGraph
 
 CPU = torch.device("cpu")
 SIGNIFICANCE = 1e-4
@@ -143,31 +143,37 @@ def test_sharper_is_nearer_to_like_neighbours():
     assert (np.diff(stds) > 0).all()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_torch_statistics_equal_the_cpu_kernels(weighted):
-    a = random_graph(200, 900, weighted=weighted).adjacency
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_on_arcs_are_scaled_divergences(dtype, device):
+    graph = random_graph(200, 900)
     p = np.random.default_rng(0).dirichlet(np.full(5, 0.2), 200)
-    ours = a.indptr, a.indices
-    theirs = torch.tensor(a.indptr), torch.tensor(a.indices)
-    distance, same = arc_distances(ours, p), arc_distances(theirs, p)
-    np.testing.assert_allclose(distance, same, atol=1e-5)
-    in_blocks = _kl_on_arcs_torch(*theirs, torch.tensor(p), 1e-38, block=100)
-    whole = _kl_on_arcs_torch(*theirs, torch.tensor(p), 1e-38)
-    torch.testing.assert_close(in_blocks, whole)
-    weights = a.data if weighted else None
-    thresholds = step_thresholds(ours, distance, 1.0, 0.25, weights)
-    same = step_thresholds(theirs, torch.tensor(distance), 1.0, 0.25, weights)
-    # Both round to 31 bits what they sum up in another order.
-    assert np.abs(thresholds - same.numpy()).max() <= 4
+    row, col = graph.adjacency.tocoo().coords
+    expected = (p[row] * np.log(p[row] / p[col])).sum(axis=1)
+    expected = (expected - expected.min()) / np.ptp(expected)
+    placed = DeviceGraph.from_graph(graph, device)
+    found = arc_distances(placed, torch.tensor(p), dtype)
+    assert found.dtype == dtype and found.device.type == device.type
+    atol = 1e-5 if dtype == torch.float32 else 1e-12
+    np.testing.assert_allclose(found.cpu(), expected, atol=atol)
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-3])
+def test_a_small_epsilon_is_worked_out_in_float64(epsilon):
+    """READING 20: in float32 probabilities would be off by .07 at 1e-4."""
+    graph, y = random_graph(60, 200), some_labels(60)
+    sampler = SAINTTIFASampler(sharpness=0.25 * epsilon, epsilon=epsilon, device="cpu")
+    found = sampler.fit(graph, y).transition_probabilities_.toarray()
+    expected = literal_probabilities(graph, y, 0.25 * epsilon, epsilon)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_equal_distributions_give_a_uniform_walk():
-    a = random_graph(50, 100).adjacency
-    pattern = csr_pattern(a, CPU)
-    distance = arc_distances(pattern, np.full((50, 4), 0.25))
+    placed = DeviceGraph.from_graph(random_graph(50, 100), CPU)
+    distance = arc_distances(placed, torch.full((50, 4), 0.25))
     assert (distance == 0).all()
-    p = step_probabilities(a.indptr, step_thresholds(pattern, distance, 2.0, 0.25))
-    degree = np.diff(a.indptr)
+    crow = placed.crow.numpy()
+    p = step_probabilities(crow, step_thresholds(placed, distance, 2.0, 0.25).numpy())
+    degree = np.diff(crow)
     np.testing.assert_allclose(p, np.repeat(1 / degree[degree > 0], degree[degree > 0]))
 
 
@@ -177,8 +183,7 @@ def test_equal_distributions_give_a_uniform_walk():
 def make_torch_walker(walker):
     thresholds = walker.thresholds
     return TorchWalker(
-        torch.tensor(walker.crow),
-        torch.tensor(walker.col),
+        DeviceGraph(torch.tensor(walker.crow), torch.tensor(walker.col), None),
         None if thresholds is None else torch.tensor(thresholds),
     )
 
@@ -244,7 +249,7 @@ def test_isolated_roots_stay_and_degree_1_goes_and_comes(kind, sharpness, hub_gr
 def test_roots_are_distinct_and_all_nodes_equally_likely(kind, count):
     n = 640
     graph = random_graph(n, 2 * n)
-    walker = KINDS[kind](CPUWalker(*csr_pattern(graph.adjacency, CPU)))
+    walker = KINDS[kind](CPUWalker(DeviceGraph.from_graph(graph, CPU)))
     repeats = 20_000 // count
     drawn = np.stack([np.asarray(walker.roots(count, seed)) for seed in range(repeats)])
     assert drawn.shape == (repeats, count)
@@ -280,11 +285,11 @@ def test_a_graph_without_edges(kind):
 @pytest.mark.parametrize("size", [1, 2, 64, 65, 400])
 def test_induced_subgraph_is_scipys(kind, size):
     graph = random_graph(400, 3000)
+    walker = KINDS[kind](make_walker(DeviceGraph.from_graph(graph, CPU)))
     a = graph.adjacency
     a = sparse.csr_array((np.arange(a.nnz), a.indices, a.indptr), shape=a.shape)
     rng = np.random.default_rng(size)
     nodes = rng.choice(400, size, replace=False)
-    walker = KINDS[kind](make_walker(csr_pattern(a, CPU)))
     twice = np.concatenate([nodes, nodes[: size // 2]])
     for _ in range(2):  # a second time, over what the first left behind
         given = torch.tensor(twice) if kind == "torch" else twice
@@ -584,13 +589,16 @@ def test_clone_and_pickle():
     np.testing.assert_array_equal(sampler.loss_norm_, opened.loss_norm_)
 
 
-def test_a_torch_walker_opens_on_the_cpu():
-    graph, y = random_graph(100, 300), some_labels(100)
-    cpu = SAINTTIFASampler(device="cpu").fit(graph, y)._walker
-    back = make_torch_walker(cpu).cpu()
-    assert isinstance(back, CPUWalker)
-    for name in ("crow", "col", "thresholds"):
-        np.testing.assert_array_equal(getattr(cpu, name), getattr(back, name))
+def test_a_pickle_holds_the_graph_once():
+    graph, y = random_graph(300, 3000), some_labels(300)
+    sampler = SAINTTIFASampler(device="cpu").fit(graph, y)
+    arrays = graph.adjacency.data, graph.adjacency.indices, graph.features
+    thresholds = sampler._walker.thresholds
+    size = sum(array.nbytes for array in (*arrays, thresholds))
+    stored = pickle.dumps(sampler)
+    assert len(stored) < size + 15_000
+    again = pickle.loads(stored)._walker.thresholds
+    np.testing.assert_array_equal(again, thresholds)
 
 
 def test_errors():
@@ -603,9 +611,81 @@ def test_errors():
         SAINTTIFASampler(device="cpu").fit(graph)
     with pytest.raises(LabelError):
         SAINTTIFASampler(device="cpu").fit(graph, y[:-1])
-    for parameter in ({"n_roots": 0}, {"epsilon": 0}, {"sharpness": -1}):
+    for parameter in (
+        {"n_roots": 0},
+        {"n_roots": 2.5},
+        {"epsilon": 0},
+        {"sharpness": -1},
+        {"label_distribution": "foo"},
+    ):
         with pytest.raises(ValueError, match=next(iter(parameter))):
             SAINTTIFASampler(device="cpu", **parameter).fit(graph, y)
+    with pytest.raises(ParameterError, match="'meta' computes nothing"):
+        SAINTTIFASampler(device="meta").fit(graph, y)
+    with pytest.raises(NotEnoughMemoryError, match="walk_length=1000000000000 from"):
+        SAINTTIFASampler(walk_length=10**12, device="cpu").fit(graph, y)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        SAINTTIFASampler(20, sharpness=-1),
+        SAINTTIFASampler(20, label_distribution="foo"),
+        NeighborSampler(batch_size=0),
+        NeighborSampler((2.5,)),
+    ],
+    ids=str,
+)
+def test_parameters_are_checked_within_a_classifier_too(sampler):
+    """scikit-learn skips the checks of nested estimators (CASES B.14)."""
+    graph, y = random_graph(50, 100), some_labels(50)
+    model = GNNClassifier(sampler=sampler, max_iter=1, device="cpu")
+    with pytest.raises(ValueError, match="sharpness|label_distribution|batch|num_neig"):
+        model.fit(graph, y)
+
+
+@pytest.mark.parametrize(
+    ("information", "words"),
+    [
+        (np.ones((49, 3)), r"shape \(50, n_classes\)"),
+        (np.ones(50), r"shape \(50, n_classes\)"),
+        (np.full((50, 3), np.nan), "information of node 0 is"),
+        (torch.full((50, 3), -1.0), "information of node 0 is"),
+        (np.full((50, 3), "a"), "real numbers"),
+    ],
+)
+def test_information_that_is_none_is_refused(information, words):
+    with pytest.raises(LabelError, match=words):
+        SAINTTIFASampler(device="cpu").fit(
+            random_graph(50, 100), information=information
+        )
+
+
+@pytest.mark.parametrize("kind", [SAINTTIFASampler, NeighborSampler])
+def test_shares_of_an_epoch_that_are_none(kind):
+    graph, y = random_graph(50, 100), some_labels(50)
+    sampler = kind(10, device="cpu") if kind is SAINTTIFASampler else kind((3,))
+    sampler.fit(graph, y)
+    with pytest.raises(ParameterError, match=r"rank=5, but n_ranks=2: .* 0 to 1"):
+        sampler.epoch(rank=5, n_ranks=2)
+    for wrong in ({"rank": -1}, {"n_ranks": 0}, {"n_ranks": 1.5}, {"index": -1}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            sampler.epoch(**wrong)
+
+
+@pytest.mark.parametrize("kind", [SAINTTIFASampler, NeighborSampler])
+def test_a_sampler_is_as_long_as_an_epoch(kind):
+    sampler = kind()
+    assert sampler  # whether fitted or not
+    with pytest.raises(NotFittedError):
+        len(sampler)
+    graph, y = random_graph(100, 300), some_labels(100, labelled=40)
+    if kind is SAINTTIFASampler:
+        sampler.set_params(n_roots=30, device="cpu")
+    else:
+        sampler.set_params(batch_size=11)
+    sampler.fit(graph, y)
+    assert len(sampler) == len(list(sampler)) == len(sampler.loader()) == 4
 
 
 def test_nodes_no_label_reaches_take_part():

@@ -1,77 +1,84 @@
-"""The command line: ``sktifa demo``."""
+"""``sktifa demo``: four classifiers on a real graph."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 from sklearn.utils import Bunch
 
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
+from sktifa.cli.terminal import at_least, check_outputs
 from sktifa.datasets import fetch_amazon, fetch_planetoid, load_digits_graph
 from sktifa.diagnostics import accuracy_by_gain
 from sktifa.displays import GainBinsDisplay
-from sktifa.exceptions import SktifaError
 from sktifa.graph import Graph
 from sktifa.information.transformer import LabelPropagationTIG
 from sktifa.model_selection import LabeledNodeShuffleSplit
 
-__all__ = ["main"]
+__all__ = ["add_parser"]
 
 PLANETOID = ("Cora", "CiteSeer", "PubMed")
 AMAZON = ("Photo", "Computers")
 N_BINS = 5
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(prog="sktifa", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser(
+def add_parser(commands: Any) -> None:
+    """Add the command and its arguments."""
+    parser = commands.add_parser(
         "demo", help="classify a real graph with few labels, four ways"
     )
-    demo.add_argument(
+    parser.add_argument(
         "--data",
         default="digits",
         choices=["digits", *PLANETOID, *AMAZON],
         help="graph to classify; digits needs no files (default: %(default)s)",
     )
-    demo.add_argument("--root", help="folder with the raw files, in PyG's layout")
-    demo.add_argument(
-        "--labels", type=int, default=5, help="labels a class (default: %(default)s)"
+    parser.add_argument("--root", help="folder with the raw files, in PyG's layout")
+    parser.add_argument(
+        "--labels",
+        type=at_least(1),
+        default=5,
+        help="labels a class (default: %(default)s)",
     )
-    demo.add_argument(
-        "--splits", type=int, default=3, help="random splits (default: %(default)s)"
+    parser.add_argument(
+        "--splits",
+        type=at_least(1),
+        default=3,
+        help="random splits (default: %(default)s)",
     )
-    demo.add_argument(
-        "--epochs", type=int, default=400, help="at most (default: %(default)s)"
+    parser.add_argument(
+        "--epochs", type=at_least(1), default=400, help="at most (default: %(default)s)"
     )
-    demo.add_argument(
+    parser.add_argument(
         "--picture",
         type=Path,
         default=Path("sktifa-demo.png"),
         help="where to save the picture (default: %(default)s)",
     )
-    arguments = parser.parse_args(argv)
-    try:
-        return run_demo(arguments)
-    except SktifaError as error:
-        print(f"sktifa: {error}", file=sys.stderr)
-        return 1
+    parser.add_argument(
+        "--force", action="store_true", help="write over a picture that is there"
+    )
+    parser.set_defaults(run=run, verbose=False)
 
 
-def run_demo(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Classify one graph four ways over a few splits, and show where TIFA helps."""
-    from rich.console import Console
-    from rich.progress import track
-    from rich.table import Table
-
+    endings = _picture_endings()
+    if endings:
+        check_outputs(
+            [("--picture", arguments.picture, endings)], force=arguments.force
+        )
     console = Console()
+    plus_minus = "±" if console.encoding.startswith("utf") else "+/-"
     data = _load(arguments.data, arguments.root)
     graph, target = data.graph, data.target
     console.print(
@@ -96,7 +103,11 @@ def run_demo(arguments: argparse.Namespace) -> int:
         for name in ("label propagation", *_classifiers(0, arguments.epochs))
     ]
     for seed, (train, val, test), name in track(
-        jobs, description="fitting", console=console
+        jobs,
+        description="fitting",
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
     ):
         begin = time.perf_counter()
         gain, propagated = _propagate(graph, target, train)
@@ -118,7 +129,11 @@ def run_demo(arguments: argparse.Namespace) -> int:
         table.add_column(heading, justify="right")
     bins = {name: np.nanmean(values, axis=0) for name, values in by_gain.items()}
     for name, values in accuracy.items():
-        spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+        spread = (
+            f" {plus_minus} {100 * np.std(values, ddof=1):.1f}"
+            if len(values) > 1
+            else ""
+        )
         table.add_row(
             name,
             f"{100 * np.mean(values):.1f}{spread}",
@@ -128,7 +143,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     console.print(table)
     console.print(
         "The columns in between split the test nodes by how much annotated "
-        "information reaches them; ± is the spread over splits."
+        f"information reaches them; {plus_minus} is the spread over splits."
     )
     if arguments.data == "digits":
         console.print(
@@ -136,15 +151,22 @@ def run_demo(arguments: argparse.Namespace) -> int:
             "edges and features tell different things, encoders are ahead of it: try "
             "make demo DATA=Cora ROOT=folder."
         )
-    try:
-        display = GainBinsDisplay(bins).plot()
-    except ModuleNotFoundError:
-        console.print("No picture: pip install sktifa[plot] brings matplotlib.")
-        return 0
+    if not endings:
+        console.print("No picture: pip install sktifa\\[plot] brings matplotlib.")
+        return
+    display = GainBinsDisplay(bins).plot()
     display.ax_.set_title(f"{arguments.data}, {arguments.labels} labels a class")
     display.figure_.savefig(arguments.picture, dpi=150)
     console.print(f"Picture: {arguments.picture}")
-    return 0
+
+
+def _picture_endings() -> list[str]:
+    """Return how a picture's name may end; nothing where none can be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return [f".{name}" for name in FigureCanvasBase.get_supported_filetypes()]
 
 
 def _bin_names() -> list[str]:

@@ -1,0 +1,149 @@
+"""What `classify` has found out: predictions, how sure they are, how often right."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sktifa.calibration import at_temperature, fit_temperature
+from sktifa.cli.data import LabelledGraph
+
+__all__ = ["Answers", "confidence_interval"]
+
+
+class Answers:
+    """Predictions for every node, and what labels held back say of them.
+
+    Parameters
+    ----------
+    data : LabelledGraph
+        What was read.
+    model : TIFAGCLClassifier
+        Fitted on all labels.
+    unseen : ndarray of float64, shape (n_labelled, n_classes)
+        What models said of labelled nodes whose labels they didn't see; NaN for a
+        class's only node.
+    unseen_gain : ndarray of float64, shape (n_labelled,)
+        Information that reached these nodes from the labels seen; likewise.
+
+    Attributes
+    ----------
+    temperature : float
+        What calibrates probabilities; 1 where no label could be held back.
+    checked : ndarray of int64
+        The nodes whose labels were held back.
+    probabilities, checked_probabilities : ndarray of float64
+        Calibrated, of all nodes and of those checked by models that didn't see.
+    gain : ndarray of float64, shape (n_nodes,)
+        Information that reaches each node.
+    checked_gain : ndarray of float64
+        Of the nodes checked, without their own labels.
+    """
+
+    def __init__(
+        self,
+        data: LabelledGraph,
+        model: Any,
+        unseen: NDArray[np.float64],
+        unseen_gain: NDArray[np.float64],
+    ) -> None:
+        self.data, self.model = data, model
+        tested = ~np.isnan(unseen[:, 0])
+        self.checked = data.labelled[tested]
+        self.temperature = 1.0
+        if tested.any():
+            self.temperature = fit_temperature(unseen[tested], self.checked_codes)
+        self.checked_probabilities = at_temperature(unseen[tested], self.temperature)
+        self.probabilities = at_temperature(
+            model.predict_proba(data.graph), self.temperature
+        )
+        self.gain = np.asarray(model.gain_, dtype=np.float64)
+        self.checked_gain = unseen_gain[tested]
+
+    @property
+    def checked_codes(self) -> NDArray[np.int64]:
+        """The true classes of the nodes checked."""
+        return self.data.codes[self.checked]
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each node checked was predicted right."""
+        return self.checked_probabilities.argmax(axis=1) == self.checked_codes
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The predicted class of each node."""
+        return self.probabilities.argmax(axis=1)
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """The calibrated probability of each prediction."""
+        return self.probabilities.max(axis=1)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the table of predictions."""
+        data = self.data
+        return {
+            "node": data.names.tolist(),
+            "label": data.labels.tolist(),
+            "prediction": data.classes[self.codes].tolist(),
+            "confidence": _short(self.confidence),
+            "gain": _short(self.gain),
+            **{
+                f"probability_{name}": _short(self.probabilities[:, code])
+                for code, name in enumerate(data.classes)
+            },
+        }
+
+    def summary(self) -> list[str]:
+        """Say in a few lines how good the predictions are."""
+        data = self.data
+        unlabelled = data.graph.n_nodes - len(data.labelled)
+        lines = [
+            f"{len(data.classes)} classes; {len(data.labelled):,} nodes with a label, "
+            f"{unlabelled:,} without"
+        ]
+        if len(self.checked):
+            low, high = confidence_interval(self.correct.sum(), len(self.checked))
+            commonest = np.bincount(self.checked_codes).max() / len(self.checked)
+            lines += [
+                f"of {len(self.checked):,} labels held back, {self.correct.mean():.1%} "
+                f"were predicted right (95 % interval {low:.1%} to {high:.1%}); always "
+                f"saying the commonest class gets {commonest:.1%}",
+                f"mean confidence {self.confidence.mean():.1%}, calibrated at "
+                f"temperature {self.temperature:.2f}",
+            ]
+        return lines
+
+
+def confidence_interval(right: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Return Wilson's interval for a share.
+
+    Parameters
+    ----------
+    right, n : int
+        How many of how many.
+    z : float, default=1.96
+        Quantile of the normal distribution; 1.96 for 95 %.
+
+    Returns
+    -------
+    low, high : float
+
+    Examples
+    --------
+    >>> from sktifa.cli.answers import confidence_interval
+    >>> [round(end, 3) for end in confidence_interval(10, 10)]
+    [0.722, 1.0]
+    """
+    share = right / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return float(middle - half), float(middle + half)
+
+
+def _short(values: NDArray[np.float64]) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]

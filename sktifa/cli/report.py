@@ -1,0 +1,212 @@
+"""The page that `classify --report` writes: one file, without scripts or pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sktifa
+from sktifa.cli.answers import Answers
+
+__all__ = ["html_report"]
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto;
+       padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; }
+caption { text-align: left; font-weight: 600; }
+th, td { text-align: right; padding: .15rem .8rem .15rem 0; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 1px solid #999; }
+.bar { display: inline-block; height: .7em; background: #4477aa; }
+.note { color: #555; }
+"""
+_CONFIDENCES = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]
+_N_BINS = 5
+_N_DOUBTED = 20
+
+
+def html_report(answers: Answers, diagnosis: str) -> str:
+    """Make the page.
+
+    Parameters
+    ----------
+    answers : Answers
+        What was found out.
+    diagnosis : str
+        What there is to know of graph and labels, as HTML.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    parts = [
+        "<h1>Predictions</h1>",
+        *(
+            f"<p>{escape(line[0].upper() + line[1:])}.</p>"
+            for line in answers.summary()
+        ),
+        _by_class(answers),
+    ]
+    new = answers.data.codes < 0
+    if len(answers.checked) and new.any():
+        parts += [
+            "<h2>How sure, and how often right</h2>",
+            _note(
+                "Labels were held back, a part at a time, and predicted by models that "
+                "had not seen them. Confidence is calibrated on these predictions. "
+                "They tell of other nodes as far as the labelled ones are like them."
+            ),
+            _by_confidence(answers),
+            "<h2>Where little is known</h2>",
+            _note(
+                "The gain tells how much of the labels' information reaches a node "
+                "along the edges. Nodes without a label are put into five bins by it; "
+                "the labels held back stand where the others' information puts them."
+            ),
+            _by_gain(answers),
+        ]
+    if new.any():
+        parts += ["<h2>Most doubtful predictions</h2>", _doubted(answers)]
+    parts += [
+        "<h2>Graph and labels</h2>",
+        diagnosis,
+        "<h2>How it was made</h2>",
+        "<ul>",
+        *(f"<li>{escape(line)}</li>" for line in answers.data.report),
+        f"<li>model: {escape(repr(answers.model))}</li>",
+        f"<li>sktifa {sktifa.__version__}</li>",
+        "</ul>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>sktifa: predictions</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _by_class(answers: Answers) -> str:
+    data = answers.data
+    rows = []
+    for code, name in enumerate(data.classes):
+        there = answers.checked_codes == code
+        said = answers.checked_probabilities.argmax(axis=1) == code
+        rows.append(
+            [
+                name,
+                np.count_nonzero(data.codes == code),
+                np.count_nonzero(answers.codes[data.codes < 0] == code),
+                _share(answers.correct[there]),
+                _share(answers.correct[said]),
+            ]
+        )
+    return _table(
+        ["class", "labels", "predicted", "found", "right where said"],
+        rows,
+        "By class",
+    ) + _note(
+        "Predicted: nodes without a label that are given this class. Found: share of "
+        "the class's labels, held back, that were predicted so. Right where said: "
+        "share of the predictions of this class that were right."
+    )
+
+
+def _by_confidence(answers: Answers) -> str:
+    sure = answers.checked_probabilities.max(axis=1)
+    new = answers.confidence[answers.data.codes < 0]
+    last = len(_CONFIDENCES) - 2
+    rows: list[list[Any]] = []
+    for i, (low, high) in enumerate(
+        zip(_CONFIDENCES[:-1], _CONFIDENCES[1:], strict=True)
+    ):
+        checked, others = (
+            (values >= low) & ((values < high) | (i == last)) for values in (sure, new)
+        )
+        rows.append(
+            [
+                f"{low:.0%} to {high:.0%}",
+                np.count_nonzero(checked),
+                _share(sure[checked]),
+                _share(answers.correct[checked]),
+                np.count_nonzero(others),
+            ]
+        )
+    heads = ["confidence", "labels held back", "mean confidence", "right", "unlabelled"]
+    return _table(heads, rows)
+
+
+def _by_gain(answers: Answers) -> str:
+    new = answers.data.codes < 0
+    edges = np.quantile(answers.gain[new], np.arange(1, _N_BINS) / _N_BINS)
+    of_new = np.searchsorted(edges, answers.gain[new], side="right")
+    of_checked = np.searchsorted(edges, answers.checked_gain, side="right")
+    rows: list[list[Any]] = []
+    for i in range(_N_BINS):
+        correct = answers.correct[of_checked == i]
+        rows.append(
+            [
+                {0: "least", _N_BINS - 1: "most"}.get(i, ""),
+                np.count_nonzero(of_new == i),
+                _share(answers.confidence[new][of_new == i]),
+                len(correct),
+                _share(correct),
+            ]
+        )
+    heads = ["gain", "unlabelled", "mean confidence", "labels held back", "right"]
+    return _table(heads, rows)
+
+
+def _doubted(answers: Answers) -> str:
+    nodes = np.flatnonzero(answers.data.codes < 0)
+    nodes = nodes[np.argsort(answers.confidence[nodes], kind="stable")][:_N_DOUBTED]
+    second = answers.probabilities[nodes].argsort(axis=1)[:, -2]
+    classes, names = answers.data.classes, answers.data.names.tolist()
+    rows = [
+        [names[node], classes[answers.codes[node]], confidence, classes[other], gain]
+        for node, confidence, other, gain in zip(
+            nodes,
+            (f"{value:.1%}" for value in answers.confidence[nodes]),
+            second,
+            (f"{value:.3g}" for value in answers.gain[nodes]),
+            strict=True,
+        )
+    ]
+    return _table(["node", "prediction", "confidence", "or else", "gain"], rows)
+
+
+def _share(values: NDArray[Any]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = ""
+) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>\n"
+        for row in rows
+    )
+    return (
+        f"<table>{f'<caption>{caption}</caption>' if caption else ''}"
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        bar = f'<span class="bar" style="width:{6 * value:.2f}em"></span>'
+        return f"{bar} {value:.1%}"
+    return f"{value:,}" if isinstance(value, np.integer) else escape(str(value))
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'

@@ -2,18 +2,23 @@
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 import sktifa
 from benchmarks import report
+from sktifa.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 # What the reader sees, and what only makes it run: the reader's own graph, say.
-CODE = re.compile(r"^(?:```python|<!-- setup)\n(.*?)^(?:```|-->)$", re.M | re.S)
+CODE = re.compile(
+    r"^(?:```python|```console|<!-- setup)\n(.*?)^(?:```|-->)$", re.M | re.S
+)
+COMMAND = re.compile(r"^\$ sktifa (.*)$", re.M)
 
 
 def blocks(page):
@@ -39,7 +44,10 @@ def test_a_pages_code_runs_without_a_warning(page, tmp_path, monkeypatch):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(optionflags=flags)
     for code, line in blocks(page):
-        if ">>>" in code:
+        if code.startswith("$ "):
+            for command in COMMAND.findall(code):
+                assert main(shlex.split(command)) == 0
+        elif ">>>" in code:
             runner.run(
                 parser.get_doctest(code, names, page.name, str(page), line),
                 clear_globs=False,

@@ -1,6 +1,7 @@
 """Semi-supervised node classification for scikit-learn users."""
 
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
+from sktifa.compose import OnFeatures, OnNodes
 from sktifa.datasets import (
     fetch_amazon,
     fetch_citation_full,
@@ -36,6 +37,8 @@ __all__ = [
     "LabeledNodeKFold",
     "LabeledNodeShuffleSplit",
     "NeighborSampler",
+    "OnFeatures",
+    "OnNodes",
     "SAINTTIFASampler",
     "TIFAGCLClassifier",
     "diagnose",

@@ -9,6 +9,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "LabelError",
+    "LabelWarning",
     "MissingPackageError",
     "NodeIndexError",
     "NodeNameError",
@@ -65,6 +66,10 @@ class TrainingError(SktifaError, RuntimeError):
 
 class GraphWarning(UserWarning):
     """A graph was mended on its way in."""
+
+
+class LabelWarning(UserWarning):
+    """Labels were read in a way that may not be meant."""
 
 
 class PerturbationWarning(UserWarning):

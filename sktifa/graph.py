@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import Bunch
 
+from sktifa.callers import announce_array
 from sktifa.checks import (
     as_array,
     as_numbers,
@@ -63,6 +64,8 @@ class _Whole:
     all_nodes: NDArray[np.int64] | None = None
     node_of_name: dict[Any, int] | None = None
     fingerprint: str | None = None
+    # The graph whose features were replaced to make this one.
+    made_of: weakref.ref[_Whole] | None = None
 
     def __post_init__(self) -> None:
         self.adjacency = _frozen(self.adjacency)
@@ -73,7 +76,8 @@ class _Whole:
             self.node_names = _frozen(self.node_names)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "all_nodes": None, "node_of_name": None}
+        lost = dict.fromkeys(["all_nodes", "node_of_name", "made_of"])
+        return {**self.__dict__, **lost}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # NumPy's pickles forget that an array was read-only.
@@ -769,8 +773,9 @@ class Graph:
             index, *rest = index or (slice(None),)
             if any(r is not Ellipsis and r != slice(None) for r in rest):
                 raise NodeIndexError(
-                    "a graph is indexed by its nodes alone; with_features() makes "
-                    "the same graph with other columns"
+                    "a graph is indexed by its nodes alone: sktifa.OnFeatures applies "
+                    "transformers to its columns, with_features() makes the same "
+                    "graph with others"
                 )
         if index is Ellipsis:
             index = slice(None)
@@ -815,9 +820,12 @@ class Graph:
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
+        announce_array()
+        return np.array(self._dense_rows(), dtype=dtype, copy=copy)
+
+    def _dense_rows(self) -> NDArray[np.float32]:
         rows = self.features if self.is_whole else self.features[self.nodes]
-        dense = rows.toarray() if sp.issparse(rows) else rows
-        return np.array(dense, dtype=dtype, copy=copy)
+        return rows.toarray() if sp.issparse(rows) else rows
 
     def select(self, names: Iterable[Any]) -> Graph:
         """Select nodes by name, in the order of the names.
@@ -991,7 +999,7 @@ class Graph:
         features, _ = _in_order_of_nodes(features, self.node_names)
         matrix, own_names = _clean_features(features, self.n_nodes)
         names = own_names if feature_names is None else feature_names
-        return Graph._from_clean(
+        made = Graph._from_clean(
             self.adjacency,
             matrix,
             feature_names=_clean_names(names, matrix.shape[1]),
@@ -999,6 +1007,25 @@ class Graph:
             parent_nodes=self.parent_nodes,
             selected=self._selected,
         )
+        made._whole.made_of = self._whole.made_of or weakref.ref(self._whole)
+        return made
+
+    def _matching(self, other: Any) -> Any:
+        """Select here what `other` selects of the graph that this one was made of.
+
+        What a pipeline's step has made of a graph is so found for the validation
+        nodes, which no step has seen.
+        """
+        made_of = self._whole.made_of
+        origin = None if made_of is None else made_of()
+        if origin is None or not isinstance(other, Graph):
+            return other
+        same = other._whole is origin or (
+            other.n_nodes == self.n_nodes
+            and other.n_features == origin.features.shape[1]
+            and other.fingerprint == Graph._of(origin, None).fingerprint
+        )
+        return Graph._of(self._whole, other._selected) if same else other
 
     # ------------------------------------------------------------ doors out
 
@@ -1020,7 +1047,7 @@ class Graph:
         from torch_geometric.data import Data
 
         arcs = self.adjacency.tocoo()
-        x = np.array(Graph._of(self._whole, None).__array__())
+        x = np.array(Graph._of(self._whole, None)._dense_rows())
         data = Data(
             x=torch.from_numpy(x),
             edge_index=torch.from_numpy(np.stack(arcs.coords).astype(np.int64)),
@@ -1054,7 +1081,7 @@ class Graph:
         import networkx as nx
 
         graph = nx.from_scipy_sparse_array(self.adjacency)
-        rows = Graph._of(self._whole, None).__array__()
+        rows = Graph._of(self._whole, None)._dense_rows()
         nx.set_node_attributes(graph, dict(enumerate(rows)), "x")
         nx.set_node_attributes(graph, False, "selected")
         for node in self.nodes.tolist():

@@ -2,41 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numbers
+import warnings
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import DataConversionWarning
 
-from sktifa.exceptions import LabelError
+from sktifa.exceptions import LabelError, LabelWarning, ParameterError
 from sktifa.graph import Graph
 
-__all__ = ["align_labels", "check_labels_length", "encode_labels"]
+__all__ = [
+    "align_labels",
+    "check_enough_classes",
+    "class_weights",
+    "encode_labels",
+    "find_classes",
+    "is_labelled",
+    "node_weights",
+    "with_unlabelled",
+]
+
+MissingLabel = int | float | str | None
 
 
 def encode_labels(
-    y: ArrayLike, missing_label: int | float | str | None = -1
+    y: ArrayLike,
+    missing_label: MissingLabel = -1,
+    *,
+    of: Graph | int | None = None,
+    name: str = "y",
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Encode labels as numbers from 0, unlabelled nodes as -1.
 
     Parameters
     ----------
     y : array-like of shape (n,)
-        Labels of any type: whole numbers, strings, booleans.
+        Labels of any type: whole numbers, strings, booleans; in lists, NumPy's arrays
+        and masked arrays, tensors, pandas', polars' and Arrow's columns.
     missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node. None and NaN mark one in any case.
+        Marks an unlabelled node. None, NaN, NaT, NA and masked entries mark one in
+        any case.
+    of : Graph or int, default=None
+        The graph, or a selection of one, or the number of rows, whose labels these
+        are: there must be one each.
+    name : str, default="y"
+        What the labels are called in messages.
 
     Returns
     -------
     codes : ndarray of int64, shape (n,)
         Position of each label in `classes`; -1 where there is none.
     classes : ndarray of shape (n_classes,)
-        The labels that occur, sorted, in the dtype of `y`.
+        The labels that occur, sorted, of their own type.
 
     Raises
     ------
     LabelError
-        If `y` is not one-dimensional, has no label at all, or has labels that
-        can't name classes: fractions, infinities, types that don't compare.
+        If `y` is not one-dimensional, has another length, has no label at all, or has
+        labels that can't name classes: fractions, infinities, types that don't compare.
 
     Examples
     --------
@@ -47,35 +72,286 @@ def encode_labels(
     >>> codes.tolist(), classes.tolist()
     ([1, -1, 0], ['ant', 'cat'])
     """
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise LabelError(
-            f"y must be one-dimensional, one label a node, got shape {labels.shape}: "
-            "use y.ravel() if it has one column."
-        )
-    missing = _is_missing(labels, missing_label)
+    labels, missing = _read(y, missing_label, of, name)
     if missing.all():
+        where = "" if name == "y" else f" in {name}"
         raise LabelError(
-            f"none of the {len(labels)} nodes has a label: label at least one node "
-            f"of each class (missing_label={missing_label!r}, None and NaN mark "
+            f"none of the {len(labels)} nodes has a label{where}: label at least one "
+            f"node of each class (missing_label={missing_label!r}, None and NaN mark "
             "unlabelled ones)."
         )
-    if labels.dtype.kind == "f":
-        _check_whole_numbers(labels, missing)
+    known = labels[~missing]
+    if known.dtype.kind == "f":
+        _check_whole_numbers(labels, missing, name)
+    if known.dtype.kind == "S":
+        raise LabelError(
+            f"the labels of {name} are bytes: make strings of them, such as "
+            f"np.char.decode({name})."
+        )
     try:
-        classes, inverse = np.unique(labels[~missing], return_inverse=True)
+        classes, inverse = np.unique(known, return_inverse=True)
     except TypeError as error:
         raise LabelError(
-            f"the labels are of types that don't compare ({error}): give all of them "
-            "one type, such as y.astype(str), and set missing_label to fit."
+            f"the labels of {name} are of types that don't compare ({error}): give all "
+            f"of them one type, such as {name}.astype(str), and set missing_label to "
+            "fit."
         ) from error
     codes = np.full(len(labels), -1, dtype=np.int64)
     codes[~missing] = inverse
     return codes, classes
 
 
+def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bool_]:
+    """Tell which entries are labels.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node, as in `encode_labels`.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+
+    Examples
+    --------
+    >>> from sktifa.labels import is_labelled
+    >>> is_labelled([0, 1, -1])
+    array([ True,  True, False])
+    """
+    return ~_read(y, missing_label, None, "y")[1]
+
+
+def with_unlabelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[Any]:
+    """Append an entry that is no label.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node, as in `encode_labels`.
+
+    Returns
+    -------
+    ndarray of object, shape (n + 1,)
+        None where there is no label.
+
+    Examples
+    --------
+    >>> from sktifa.labels import with_unlabelled
+    >>> with_unlabelled([4, -1]).tolist()
+    [4, None, None]
+    """
+    labels, missing = _read(y, missing_label, None, "y")
+    longer = np.full(len(labels) + 1, None, dtype=object)
+    longer[:-1][~missing] = labels[~missing]
+    return longer
+
+
+def find_classes(
+    found: NDArray[Any], classes: NDArray[Any], name: str = "y"
+) -> NDArray[np.int64]:
+    """Find labels among the classes of a fit.
+
+    Parameters
+    ----------
+    found : ndarray of shape (n,)
+        Labels, as `encode_labels` returns them.
+    classes : ndarray of shape (n_classes,)
+        The classes of a fit.
+    name : str, default="y"
+        What the labels are called in messages.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Their positions; -1 for a label that is none of the classes.
+
+    Raises
+    ------
+    LabelError
+        If the ones are strings and the others numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.labels import find_classes
+    >>> find_classes(np.array([7, 9]), np.array([3, 7]))
+    array([ 1, -1])
+    """
+    if (found.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
+        raise LabelError(
+            f"{name} has labels like {found.tolist()[0]!r}, but the classes are "
+            f"{classes.tolist()}: give labels of the same type."
+        )
+    place = {label: i for i, label in enumerate(classes.tolist())}
+    places = [place.get(label, -1) for label in found.tolist()]
+    return np.array(places, dtype=np.int64)
+
+
+def check_enough_classes(
+    y: ArrayLike,
+    codes: NDArray[np.int64],
+    classes: NDArray[Any],
+    missing_label: MissingLabel = -1,
+) -> None:
+    """Check that there are two classes, and that no third one was taken for none.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels.
+    codes, classes : ndarray
+        What `encode_labels` has made of them.
+    missing_label : int, float, str or None, default=-1
+        What marked the unlabelled nodes.
+
+    Raises
+    ------
+    LabelError
+        If there is one class only.
+
+    Warns
+    -----
+    LabelWarning
+        If the classes may well be -1, 0 and 1, and -1 is `missing_label`.
+    """
+    n_missing = int(np.count_nonzero(codes < 0))
+    if len(classes) < 2:
+        hint = ""
+        if n_missing:
+            hint = (
+                f" The {n_missing} other entries count as unlabelled; if "
+                f"missing_label={missing_label!r} is a class of yours, set "
+                "missing_label=None."
+            )
+        raise LabelError(
+            f"the labelled nodes are all of one class ({classes.tolist()[0]!r}): a "
+            f"classifier needs at least 2 classes.{hint}"
+        )
+    if missing_label != -1 or classes.dtype.kind not in "iuf" or n_missing == 0:
+        return
+    n_marked = int(np.count_nonzero(_values(y)[0] == -1))
+    largest = np.bincount(codes[codes >= 0]).max()
+    if classes.tolist() == [0, 1] and 0 < n_marked <= largest:
+        warnings.warn(
+            f"the {n_marked} entries that are -1 count as unlabelled, beside the "
+            "classes 0 and 1: if -1 is a class too, set missing_label=None; if not, "
+            "mark them with None or NaN, or select graph[labeled].",
+            LabelWarning,
+            stacklevel=2,
+        )
+
+
+def class_weights(
+    class_weight: dict[Any, float] | Literal["balanced"] | None,
+    codes: NDArray[np.int64],
+    classes: NDArray[Any],
+) -> NDArray[np.float64]:
+    """Work out the weight of each class.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights by label, 1 for labels that are not in it; or inversely proportional to
+        the number of nodes.
+    codes : ndarray of int64, shape (n,)
+        Class of each node, -1 for none.
+    classes : ndarray of shape (n_classes,)
+        The labels.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_classes,)
+
+    Raises
+    ------
+    ParameterError
+        If a weight is negative or not finite, or is given for what is no class while
+        a class has none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.labels import class_weights
+    >>> class_weights({"0": 3}, np.array([0, 1]), np.array(["0", "1"]))
+    array([3., 1.])
+    """
+    if class_weight is None:
+        return np.ones(len(classes))
+    if isinstance(class_weight, str):
+        counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+        return counts.sum() / (len(classes) * np.maximum(counts, 1.0))
+    labels = classes.tolist()
+    # A fold may lack a class that has a weight.
+    strangers = [label for label in class_weight if label not in labels]
+    if strangers and not all(label in class_weight for label in labels):
+        raise ParameterError(
+            f"class_weight has {strangers[0]!r}, which is none of the classes "
+            f"{labels}: name the classes as y does."
+        )
+    for label, weight in class_weight.items():
+        if not (isinstance(weight, numbers.Real) and 0 <= weight < np.inf):
+            raise ParameterError(
+                f"class_weight[{label!r}] is {weight}: weights must be finite and not "
+                "negative."
+            )
+    return np.array([class_weight.get(label, 1.0) for label in labels], dtype=float)
+
+
+def node_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """Check the weights of nodes or rows.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,) or None
+        Weights, finite and not negative; None gives each the weight 1.
+    n : int
+        Number of (selected) nodes.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Raises
+    ------
+    LabelError
+        Naming the first bad weight, or what is wrong with the shape or type.
+    """
+    if sample_weight is None:
+        return np.ones(n)
+    if np.ma.is_masked(sample_weight):
+        raise LabelError(
+            "sample_weight has masked entries: fill them, sample_weight.filled(0) "
+            "leaves those nodes out."
+        )
+    try:
+        weight = np.asarray(_to_numpy(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LabelError(f"sample_weight must hold numbers: {error}.") from error
+    if weight.shape != (n,):
+        raise LabelError(
+            f"sample_weight has shape {weight.shape}, but there are {n} (selected) "
+            "nodes: give one weight each."
+        )
+    bad = ~(np.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        at = int(bad.argmax())
+        sign = "Negative values in data: " if weight[at] < 0 else ""
+        raise LabelError(
+            f"{sign}sample_weight[{at}] is {weight[at]}: weights must be finite and "
+            "not negative."
+        )
+    if not weight.any():
+        raise LabelError("sample_weight is zero for every node: weigh some.")
+    return weight
+
+
 def align_labels(
-    y: Any, graph: Graph, missing_label: int | float | str | None = -1
+    y: Any, graph: Graph, missing_label: MissingLabel = -1, name: str = "y"
 ) -> Any:
     """Put a Series of labels into the order of a graph's named nodes.
 
@@ -83,14 +359,15 @@ def align_labels(
     ----------
     y : array-like
         A pandas Series whose index holds names of nodes is aligned. All else goes by
-        position and is returned as it is: other arrays, a Series with plain row
-        numbers or with an index in which no node's name occurs, and the labels of a
-        graph without names.
+        position and is returned as it is: other arrays, and a Series with plain row
+        numbers or with an index in which no node's name occurs.
     graph : Graph
         A whole graph or a selection of one.
     missing_label : int, float, str or None, default=-1
         What selected nodes get that `y` doesn't name, where it fits the dtype of
         `y`; None else.
+    name : str, default="y"
+        What the labels are called in messages.
 
     Returns
     -------
@@ -100,7 +377,8 @@ def align_labels(
     Raises
     ------
     LabelError
-        If the index of `y` has names of nodes and others that are none, or one twice.
+        If the index of `y` has names of nodes and others that are none, or one twice;
+        or if nodes without names seem to be numbered in another order.
 
     Examples
     --------
@@ -112,21 +390,25 @@ def align_labels(
     array([-1,  3])
     """
     is_series = hasattr(y, "iloc") and getattr(y, "ndim", 0) == 1
-    if graph.node_names is None or not is_series or _is_row_numbers(y.index):
+    if not is_series or _is_row_numbers(y.index):
         return y
     names = graph.node_names
+    if names is None:
+        _check_order(y, graph, name)
+        return y
     known = y.index.isin(names)
-    if not known.any():
+    # A node that is selected twice, as by a bootstrap, has two labels.
+    if not known.any() or np.array_equal(y.index, names[graph.nodes]):
         return y
     if not known.all():
-        name = y.index[int(known.argmin())]
+        stranger = y.index[int(known.argmin())]
         raise LabelError(
-            f"y has a label for {name!r}, which is no node of the graph: drop it, or "
-            "give y.to_numpy() to go by position."
+            f"{name} has a label for {stranger!r}, which is no node of the graph: drop "
+            f"it, or give {name}.to_numpy() to go by position."
         )
     if not y.index.is_unique:
-        name = y.index[y.index.duplicated()][0]
-        raise LabelError(f"y has node {name!r} twice: keep one label a node.")
+        twice = y.index[y.index.duplicated()][0]
+        raise LabelError(f"{name} has node {twice!r} twice: keep one label a node.")
     place = y.index.get_indexer(names[graph.nodes])
     labels = y.to_numpy()
     there = place >= 0
@@ -140,37 +422,165 @@ def align_labels(
     return aligned
 
 
-def check_labels_length(graph: Graph, y: ArrayLike) -> None:
-    """Check that there is one label a selected node.
+# ---------------------------------------------------------------- reading labels
 
-    Parameters
-    ----------
-    graph : Graph
-        A whole graph or a selection of one.
-    y : array-like of shape (len(graph),)
-        Labels.
 
-    Raises
-    ------
-    LabelError
-        If there are more or fewer.
-
-    Examples
-    --------
-    >>> from sktifa.graph import Graph
-    >>> from sktifa.labels import check_labels_length
-    >>> check_labels_length(Graph([[0, 1], [1, 0]])[[1]], ["a"])
-    """
-    n_labels = np.shape(y)[0]
-    if n_labels != len(graph):
-        hint = ""
-        if n_labels == graph.n_nodes:
-            hint = " (y covers the whole graph: index it like the graph, y[idx])"
+def _read(
+    y: Any, missing_label: MissingLabel, of: Graph | int | None, name: str
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return labels of their own type, and which entries are none."""
+    if isinstance(of, Graph):
+        y = align_labels(y, of, missing_label, name)
+    y = _column(y, name)
+    labels, missing = _values(y)
+    if labels.ndim != 1:
         raise LabelError(
-            f"y has {n_labels} entries, but {len(graph)} of the graph's "
-            f"{graph.n_nodes} nodes are selected: give one label a selected node, "
-            f"missing_label where there is none{hint}."
+            f"{name} must be one-dimensional, one label a node, got shape "
+            f"{labels.shape}: use {name}.ravel() if it has one column."
         )
+    if of is not None:
+        _check_length(len(labels), of, name)
+    return labels, missing | _is_marked(labels, missing, missing_label, name)
+
+
+def _column(y: Any, name: str) -> Any:
+    """Take the only column of a table."""
+    if getattr(y, "ndim", 1) != 2 or y.shape[1] != 1:
+        return y
+    warnings.warn(
+        f"A column-vector {name} was passed when a 1d array was expected. Please "
+        f"change the shape of {name} to (n_samples,), for example using ravel().",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+    return y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
+
+
+def _values(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the entries of any container, and which are null."""
+    if isinstance(y, np.ma.MaskedArray):
+        labels, null = _values(y.data)
+        return labels, null | np.ma.getmaskarray(y)
+    if hasattr(y, "isna") and getattr(y, "ndim", 1) == 1:  # pandas
+        null = np.asarray(y.isna())
+        return _filled(np.asarray(y[~null]), null), null
+    if hasattr(y, "to_pylist"):  # Arrow
+        y = y.to_pylist()
+    elif hasattr(y, "drop_nulls"):  # polars
+        y = y.to_list()
+    labels = np.asarray(_to_numpy(y))
+    is_text = labels.dtype.kind in "US"
+    if is_text and isinstance(y, (list, tuple)):
+        # NumPy makes strings of the numbers, None and NaN among strings.
+        if not all(isinstance(label, (str, bytes)) for label in y):
+            labels = np.empty(len(y), dtype=object)
+            labels[:] = y
+    kind = labels.dtype.kind
+    if kind == "O" and labels.ndim == 1:
+        null = np.fromiter((_is_null(v) for v in labels), dtype=bool, count=len(labels))
+        return _filled(labels[~null], null), null
+    if kind == "f":
+        return labels, np.isnan(labels)
+    if kind in "mM":
+        return labels, np.isnat(labels)
+    return labels, np.zeros(labels.shape, dtype=bool)
+
+
+def _filled(there: NDArray[Any], null: NDArray[np.bool_]) -> NDArray[Any]:
+    """Put the labels that are there among placeholders for those that aren't."""
+    if there.dtype == object:
+        there = _natural(there)
+    labels = np.zeros(len(null), dtype=there.dtype)
+    labels[~null] = there
+    return labels
+
+
+def _natural(labels: NDArray[Any]) -> NDArray[Any]:
+    """Give objects that are all numbers, or all booleans, the type of these."""
+    types = {type(label) for label in labels}
+    if not types:
+        return labels
+    if all(issubclass(t, (bool, np.bool_)) for t in types):
+        return labels.astype(bool)
+    if any(issubclass(t, (bool, np.bool_)) for t in types):
+        return labels
+    for kind, dtype in ((numbers.Integral, np.int64), (numbers.Real, np.float64)):
+        if all(issubclass(t, kind) for t in types):
+            try:
+                return labels.astype(dtype)
+            except OverflowError:
+                return labels
+    return labels
+
+
+def _is_null(label: Any) -> bool:
+    """Whether an object is None, NaN, NaT or pandas' NA (which compares as NA)."""
+    if label is None or type(label).__name__ == "NAType":
+        return True
+    unequal = label != label
+    return bool(unequal) if isinstance(unequal, (bool, np.bool_)) else False
+
+
+def _is_marked(
+    labels: NDArray[Any],
+    null: NDArray[np.bool_],
+    missing_label: MissingLabel,
+    name: str,
+) -> NDArray[np.bool_]:
+    kind = labels.dtype.kind
+    if kind == "O":
+        marked = null.copy()
+        marked[~null] = [label == missing_label for label in labels[~null]]
+        return marked
+    if kind in "US":
+        # np.array(["a", -1]) has made a string of the -1.
+        if not isinstance(missing_label, str) and (labels == str(missing_label)).any():
+            raise LabelError(
+                f"{name} is an array of strings and has the string '{missing_label}', "
+                f"which is not missing_label={missing_label!r}: use dtype object, or "
+                f"missing_label='{missing_label}'."
+            )
+        return labels == missing_label
+    is_number = isinstance(missing_label, (int, float, np.number))
+    if kind in "iuf" and is_number and not isinstance(missing_label, bool):
+        return labels == missing_label
+    return np.zeros(len(labels), dtype=bool)
+
+
+def _check_length(n_labels: int, of: Graph | int, name: str) -> None:
+    n = of if isinstance(of, int) else len(of)
+    if n_labels == n:
+        return
+    if isinstance(of, int):
+        raise LabelError(
+            f"{name} has {n_labels} entries for {n} rows: give one label a row, "
+            "missing_label where there is none."
+        )
+    hint = ""
+    if n_labels == of.n_nodes:
+        hint = f" ({name} covers the whole graph: index it like the graph, {name}[idx])"
+    raise LabelError(
+        f"{name} has {n_labels} entries, but {n} of the graph's {of.n_nodes} nodes are "
+        "selected: give one label a selected node, missing_label where there is "
+        f"none{hint}."
+    )
+
+
+def _check_order(y: Any, graph: Graph, name: str) -> None:
+    """Refuse a Series whose index has the selected nodes' numbers in another order."""
+    index = np.asarray(y.index)
+    if index.dtype.kind not in "iu" or len(index) != len(graph):
+        return
+    nodes = graph.nodes
+    if np.array_equal(index, nodes) or not np.array_equal(
+        np.sort(index), np.sort(nodes)
+    ):
+        return
+    raise LabelError(
+        f"the index of {name} has the numbers of the nodes in another order: give "
+        f"{name}.loc[graph.nodes] if it numbers nodes, {name}.to_numpy() to go by "
+        "position."
+    )
 
 
 def _is_row_numbers(index: Any) -> bool:
@@ -178,41 +588,25 @@ def _is_row_numbers(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
 
 
-def _is_missing(
-    labels: NDArray[Any], missing_label: int | float | str | None
-) -> NDArray[np.bool_]:
-    kind = labels.dtype.kind
-    if kind == "O":
-        return np.fromiter(
-            (_is_null(label) or label == missing_label for label in labels),
-            dtype=bool,
-            count=len(labels),
+def _to_numpy(values: Any) -> Any:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+
+
+def _check_whole_numbers(
+    labels: NDArray[Any], missing: NDArray[np.bool_], name: str
+) -> None:
+    infinite = ~missing & np.isinf(labels)
+    if infinite.any():
+        at = int(infinite.argmax())
+        raise LabelError(
+            f"Input {name} contains infinity or a value too large for "
+            f"{labels.dtype!r}: {name}[{at}] is {labels[at]}."
         )
-    if kind in "US":
-        # np.array(["a", -1]) has made a string of the -1.
-        if not isinstance(missing_label, str) and (labels == str(missing_label)).any():
-            raise LabelError(
-                f"y is an array of strings and has the string '{missing_label}', "
-                f"which is not missing_label={missing_label!r}: use dtype object, or "
-                f"missing_label='{missing_label}'."
-            )
-        return labels == missing_label
-    missing = np.zeros(len(labels), dtype=bool)
-    if isinstance(missing_label, (int, float, np.number)):
-        missing = labels == missing_label
-    return missing | np.isnan(labels) if kind == "f" else missing
-
-
-def _is_null(label: Any) -> bool:
-    """Whether a label is None, NaN or pandas' NA (whose comparisons are NA too)."""
-    return label is None or type(label).__name__ == "NAType" or label != label
-
-
-def _check_whole_numbers(labels: NDArray[Any], missing: NDArray[np.bool_]) -> None:
-    bad = ~missing & ~(np.isfinite(labels) & (labels == np.round(labels)))
+    bad = ~missing & (labels != np.round(labels))
     if bad.any():
         at = int(bad.argmax())
         raise LabelError(
-            f"Unknown label type: continuous. y[{at}] is {labels[at]}, but classes "
-            "are named by whole numbers or strings: bin a continuous target first."
+            f"Unknown label type: continuous. {name}[{at}] is {labels[at]}, but "
+            "classes are named by whole numbers or strings: bin a continuous target "
+            "first."
         )

@@ -62,6 +62,10 @@ class RowGraph:
     def with_new_rows(self, X: NDArray[np.float32] | sparse.csr_array) -> Graph:
         """Append rows, which look at the graph, and it not at them; select them."""
         known, n_new = self.graph, X.shape[0]
+        if sparse.issparse(known.features):
+            X = sparse.csr_array(X)
+        elif sparse.issparse(X):
+            X = X.toarray()
         nearest = self._neighbors.kneighbors(X, return_distance=False)
         n, k = known.n_nodes, nearest.shape[1]
         arcs = sparse.csr_array(
@@ -77,11 +81,10 @@ class RowGraph:
         adjacency = sparse.csr_array(sparse.vstack([top, arcs], format="csr"))
         if sparse.issparse(known.features):
             features = sparse.csr_array(
-                sparse.vstack([known.features, sparse.csr_array(X)], format="csr")
+                sparse.vstack([known.features, X], format="csr")
             )
         else:
-            rows = X.toarray() if sparse.issparse(X) else X
-            features = np.vstack([known.features, rows])
+            features = np.vstack([known.features, X])
         return Graph._from_clean(adjacency, features)[np.arange(n, n + n_new)]
 
 

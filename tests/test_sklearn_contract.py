@@ -12,6 +12,7 @@ from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import get_scorer, make_scorer
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -26,7 +27,9 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
 
 from sktifa import (
     GNNClassifier,
@@ -35,9 +38,11 @@ from sktifa import (
     LabeledNodeShuffleSplit,
     LabelPropagationTIG,
     NeighborSampler,
+    OnFeatures,
     SAINTTIFASampler,
     TIFAGCLClassifier,
 )
+from sktifa.exceptions import LabelError
 
 # Checks that an estimator is known to fail, each with its reason.
 UNLABELED = {
@@ -53,6 +58,7 @@ EXPECTED_FAILURES = {
     ),
     SAINTTIFASampler: {},
     NeighborSampler: {},
+    OnFeatures: {},
 }
 FAST = {"max_iter": 40, "device": "cpu", "random_state": 0}
 
@@ -65,6 +71,7 @@ FAST = {"max_iter": 40, "device": "cpu", "random_state": 0}
         LabelPropagationTIG(device="cpu"),
         SAINTTIFASampler(device="cpu"),
         NeighborSampler(),
+        OnFeatures(StandardScaler()),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -260,6 +267,129 @@ def test_label_propagation_feeds_any_classifier(part):
     pipe = make_pipeline(LabelPropagationTIG(device="cpu"), LogisticRegression())
     pipe.fit(graph[labeled], y[labeled])
     assert pipe.score(graph, y) > 0.7
+
+
+class _Interrupted(nn.Linear):
+    """Ctrl-C in the second epoch of each fit."""
+
+    fits = 0
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self.epochs = getattr(self, "epochs", 0) + 1
+            if self.epochs == 2:
+                _Interrupted.fits += 1
+                raise KeyboardInterrupt
+        return super().forward(x)
+
+
+@pytest.mark.filterwarnings("ignore:Training interrupted")
+@pytest.mark.parametrize(
+    ("loop", "presses"),
+    [
+        (lambda model, X, y: cross_val_score(model, X, y, cv=2), 1),
+        (lambda model, X, y: CalibratedClassifierCV(model, cv=2).fit(X, y), 1),
+        (lambda model, X, y: OneVsRestClassifier(model).fit(X, y), 1),
+        (
+            lambda model, X, y: VotingClassifier([("a", model), ("b", model)]).fit(
+                X, y
+            ),
+            1,
+        ),
+        (lambda model, X, y: [clone(model).fit(X, y) for _ in range(9)], 2),
+    ],
+    ids=["cross-validation", "calibration", "one against rest", "vote", "own loop"],
+)
+def test_ctrl_c_ends_a_loop_of_fits(loop, presses, part):
+    """scikit-learn's with the first, the user's own when it is pressed again."""
+    graph, y, labeled = part
+    X, y = graph[labeled], y[labeled]
+    GNNClassifier(max_iter=1, device="cpu").fit(X, y)
+    model = GNNClassifier(_Interrupted, max_iter=5, device="cpu")
+    _Interrupted.fits = 0
+    with pytest.raises(KeyboardInterrupt):
+        loop(model, X, y)
+    assert _Interrupted.fits == presses
+    # A fit by itself keeps its model, in a pipeline too.
+    GNNClassifier(max_iter=1, device="cpu").fit(X, y)
+    pipe = make_pipeline(OnFeatures(StandardScaler()), model).fit(X, y)
+    assert pipe[-1].n_iter_ == 1
+    # Pressed again, it ends the loop; the model is kept all the same.
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert len(model.predict(graph)) == graph.n_nodes
+
+
+@pytest.mark.parametrize("fitted", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    "model", [GNNClassifier(**FAST), LabelPropagationTIG(device="cpu")]
+)
+def test_rows_may_come_dense_where_they_were_sparse(fitted, model):
+    from sklearn.datasets import load_iris
+
+    X, y = load_iris(return_X_y=True)
+    model = clone(model).fit(fitted(X), y)
+    method = getattr(model, "predict_proba", None) or model.transform
+    np.testing.assert_allclose(
+        method(sparse.csr_array(X[::7])), method(X[::7]), rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("model", [GNNClassifier(**FAST), TIFAGCLClassifier(**FAST)])
+def test_messages_speak_of_what_was_given(model, part):
+    graph, y, labeled = part
+    X, y = graph[labeled], y[labeled]
+    with pytest.raises(LabelError, match="y_val has 3 entries"):
+        model.fit(X, y, X_val=X, y_val=y[:3])
+    with pytest.raises(LabelError, match=r"y_val\[0\] is 0.5"):
+        model.fit(X, y, X_val=X, y_val=np.full(len(y), 0.5))
+    with pytest.raises(LabelError, match="has a label in y_val"):
+        model.fit(X, y, X_val=X, y_val=np.full(len(y), -1))
+    with pytest.raises(LabelError, match="y_val has the class 9"):
+        model.fit(X, y, X_val=X, y_val=np.full(len(y), 9))
+    with pytest.raises(LabelError, match="y_val has labels like 'a'"):
+        model.fit(X, y, X_val=X, y_val=np.full(len(y), "a"))
+    model = clone(model).set_params(max_iter=2)
+    model.fit(X, y, sample_weight=np.ones(len(y), dtype=object))
+    with pytest.raises(LabelError, match="y has 3 entries"):
+        model.score(X, y[:3])
+    with pytest.raises(LabelError, match=r"sample_weight has shape \(3,\)"):
+        model.score(X, y, sample_weight=[1, 1, 1])
+    with pytest.raises(LabelError, match="zero for every node"):
+        model.score(X, y, sample_weight=np.zeros(len(y)))
+    masked = np.where(np.arange(len(y)) > 3, y, -1)
+    with pytest.raises(LabelError, match="no labelled node has a sample_weight"):
+        model.score(X, masked, sample_weight=masked == -1)
+    with pytest.raises(LabelError, match="y has labels like '0'"):
+        model.score(X, y.astype(str))
+
+
+def test_what_scikit_learn_cannot_tell_from_a_class(part):
+    """Unlabelled nodes count as a class for most of it: refused, with the mend."""
+    graph, y, labeled = part
+    masked = np.full_like(y, -1)
+    masked[labeled] = y[labeled]
+    model = GNNClassifier(**FAST)
+    for meta in (
+        VotingClassifier([("a", model)]),
+        StackingClassifier([("a", model)], cv=2),
+        CalibratedClassifierCV(model, cv=2),
+        OneVsRestClassifier(model),
+    ):
+        name = type(meta).__name__
+        with pytest.raises(LabelError, match=rf"{name} takes -1 for one more class"):
+            meta.fit(graph, masked)
+    # A pipeline and a search pass them on; our score, and somebody's own, know them.
+    pipe = make_pipeline(OnFeatures(StandardScaler()), model).fit(graph, masked)
+    assert pipe.score(graph, masked) > 0.7
+    with pytest.raises(LabelError, match="accuracy_score takes -1 for one more class"):
+        get_scorer("accuracy")(pipe, graph, masked)
+
+    def of_labelled(y_true, y_pred):
+        return np.mean(y_true[y_true >= 0] == y_pred[y_true >= 0])
+
+    own = make_scorer(of_labelled)
+    assert own(pipe, graph, masked) == pytest.approx(pipe.score(graph, masked))
 
 
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])

@@ -12,28 +12,38 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.callback import CallbackSupportMixin
-from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import (
-    _check_sample_weight,
+    _num_samples,
     check_is_fitted,
-    column_or_1d,
     validate_data,
 )
 from torch import nn
 
 from sktifa import distributed
+from sktifa.callers import (
+    ends_the_loop,
+    refuse_cut,
+    refuse_marks_as_class,
+    refuse_marks_as_wrong,
+)
 from sktifa.checks import check_rows
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.information.tig import annotated_information
-from sktifa.labels import encode_labels
+from sktifa.labels import (
+    check_enough_classes,
+    class_weights,
+    encode_labels,
+    find_classes,
+    is_labelled,
+    node_weights,
+)
 from sktifa.rows import RowGraph
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.tensors.device_graph import DeviceGraph
@@ -231,6 +241,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
+    # Tells `sktifa.callers` that an array in place of a graph is a loss.
+    _trains_on_graphs: ClassVar[bool] = True
+
     # What a fit leaves for prediction and for `_by_row`.
     _row_graph: RowGraph | None
     _seen_nodes: NDArray[np.int64] | None
@@ -417,13 +430,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         LabelError
             If no node is labelled.
         """
-        codes, classes = encode_labels(y, self.missing_label)
+        rows = X if is_feature_matrix(X) else as_graph(X)
+        codes, classes = self._encode(y, rows)
         labeled = codes >= 0
-        predicted = self.predict(X)[labeled]
-        weight = None if sample_weight is None else np.asarray(sample_weight)[labeled]
-        return float(
-            accuracy_score(classes[codes[labeled]], predicted, sample_weight=weight)
-        )
+        weight = node_weights(sample_weight, len(codes))[labeled]
+        true = find_classes(classes, self.classes_)[codes[labeled]]
+        predicted = find_classes(self.predict(rows)[labeled], self.classes_)
+        if not weight.any():
+            raise LabelError("no labelled node has a sample_weight above zero.")
+        return float(np.average(true == predicted, weights=weight))
 
     def embed(self, X: Graph | ArrayLike) -> NDArray[np.float32]:
         """Return the last hidden layer, an embedding of each (selected) node.
@@ -457,6 +472,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         generator, rng = split_generator(random_state, device)
         # Processes agree on everything but their dropout.
         generator.manual_seed(generator.initial_seed() + distributed.rank())
+        refuse_cut(X, X_val)
         graph, codes, weight = self._training_nodes(X, y, sample_weight)
         labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
         train_mask, validation = self._train_and_validation(
@@ -507,8 +523,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         finally:
             source.close()
         self._keep(log)
-        if log.interrupted and hasattr(self, "_parent_callback_ctx"):
-            # One fit of a search: whoever pressed Ctrl-C means the search.
+        if ends_the_loop(log.interrupted):
             raise KeyboardInterrupt
         context.call_on_fit_task_end(
             estimator=self,
@@ -527,34 +542,20 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
+        refuse_marks_as_class(self._has_unlabelled, self.missing_label)
         if is_feature_matrix(X):
-            X, y = validate_data(
-                self,
-                check_rows(X),
-                y,
-                accept_sparse="csr",
-                dtype=np.float32,
-                y_numeric=False,
+            X = validate_data(
+                self, check_rows(X), accept_sparse="csr", dtype=np.float32
             )
-            n_rows = X.shape[0]
         else:
             X = as_graph(X)
-            n_rows = len(X)
             self.n_features_in_ = X.n_features
             self.__dict__.pop("feature_names_in_", None)
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
-            y = column_or_1d(y, warn=True)
-        if len(y) != n_rows:
-            raise LabelError(
-                f"y has {len(y)} entries, but {n_rows} nodes are selected: give one "
-                "label a selected node, missing_label where there is none."
-            )
-        codes, self.classes_ = encode_labels(y, self.missing_label)
-        check_classification_targets(self.classes_[codes[codes >= 0]])
-        weight = _check_sample_weight(
-            sample_weight, np.empty((n_rows, 0)), ensure_non_negative=True
-        )
+        codes, self.classes_ = self._encode(y, X)
+        check_enough_classes(y, codes, self.classes_, self.missing_label)
+        weight = node_weights(sample_weight, len(codes))
         self._row_graph = self._seen_nodes = None
         if not isinstance(X, Graph):
             self._row_graph = RowGraph(X, codes, weight, self.n_neighbors)
@@ -563,27 +564,26 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         labeled = codes >= 0
         if len(np.unique(codes[labeled & (weight > 0)])) < 2:
             raise LabelError(
-                "the labelled nodes are all of one class "
-                f"({self.classes_.tolist()[0]!r}), or only one class has weight: a "
-                "classifier needs at least 2 classes."
+                "only one class has weight: a classifier needs at least 2 classes with "
+                "nodes whose sample_weight is above zero."
             )
-        if isinstance(self.class_weight, dict):
-            for label, value in self.class_weight.items():
-                if not 0 <= value < np.inf:
-                    raise ParameterError(
-                        f"class_weight[{label!r}] is {value}: weights must be finite "
-                        "and not negative."
-                    )
-        if self.class_weight is not None:
-            of_class = compute_class_weight(
-                self.class_weight,
-                classes=self.classes_,
-                y=self.classes_[codes[labeled]],
-            )
-            weight = weight.copy()
-            weight[labeled] *= of_class[codes[labeled]]
+        of_class = class_weights(self.class_weight, codes, self.classes_)
+        weight = np.where(labeled, weight * of_class[codes], weight)
         self._n_nodes = X.n_nodes
         return X, codes, weight
+
+    def _encode(
+        self, y: Any, X: Any, name: str = "y"
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Read the labels of a graph's selected nodes, or of rows."""
+        of = X if isinstance(X, Graph) else _num_samples(X)
+        return encode_labels(y, self.missing_label, of=of, name=name)
+
+    def _has_unlabelled(self, y: Any) -> bool:
+        try:
+            return not is_labelled(y, self.missing_label).all()
+        except LabelError:  # not labels of nodes at all
+            return False
 
     def _train_and_validation(
         self,
@@ -613,22 +613,17 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> Validation:
         if X_val is None or y_val is None:
             raise ParameterError("give X_val and y_val together, or neither.")
-        y_val = column_or_1d(y_val)
-        known = encode_labels(y_val, self.missing_label)
-        unknown = np.setdiff1d(known[1], self.classes_)
-        if unknown.size:
+        other = self._graph_of(graph._matching(X_val))
+        known, classes = self._encode(y_val, other, "y_val")
+        place = find_classes(classes, self.classes_, "y_val")
+        if (place < 0).any():
+            unknown = classes.tolist()[int(place.argmin())]
             raise LabelError(
-                f"y_val has the class {unknown.tolist()[0]!r}, which no training node "
-                "has: leave its nodes out of X_val, or label one for training."
+                f"y_val has the class {unknown!r}, which no training node has: leave "
+                "its nodes out of X_val, or label one for training."
             )
-        other = self._graph_of(X_val)
-        nodes = other.nodes
-        if len(y_val) != len(nodes):
-            raise LabelError(
-                f"y_val has {len(y_val)} entries for {len(nodes)} validation nodes."
-            )
-        labeled = known[0] >= 0
-        codes = np.searchsorted(self.classes_, known[1][known[0][labeled]])
+        nodes, labeled = other.nodes, known >= 0
+        codes = place[known[labeled]]
         weight = np.ones(len(codes))
         if isinstance(self.class_weight, dict):
             of_class = [self.class_weight.get(c, 1.0) for c in self.classes_.tolist()]
@@ -636,7 +631,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         elif self.class_weight == "balanced":
             weight = compute_sample_weight("balanced", codes)
         validation = _validation(nodes[labeled], codes, weight, device)
-        if not isinstance(X_val, Graph) or not _same_graph(other, graph):
+        if is_feature_matrix(X_val) or not _same_graph(other, graph):
             self._evaluate_on(other, validation, device)
         return validation
 
@@ -874,6 +869,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         forward: Callable[[LayerwisePredictor, NDArray[np.int64] | None], torch.Tensor],
     ) -> NDArray[Any]:
         check_is_fitted(self)
+        refuse_marks_as_wrong(self._has_unlabelled, self.missing_label)
         device = next(self.network_.parameters()).device
         graph = self._graph_of(X)
         nodes = None if graph.is_whole else graph.nodes
@@ -898,6 +894,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             graph = self._row_graph.with_new_rows(X)
         else:
             graph = as_graph(X)
+            if self._row_graph is not None:
+                raise GraphError(
+                    f"{type(self).__name__} was fitted on an array, whose rows it ties "
+                    f"to their neighbours, and got {graph!r}: fit it on a graph (in a "
+                    "pipeline sktifa.OnFeatures keeps the graph), or predict rows."
+                )
             if graph.n_features != self.n_features_in_:
                 raise GraphError(
                     f"the graph has {graph.n_features} features, but "

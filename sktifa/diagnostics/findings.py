@@ -14,7 +14,7 @@ from sktifa.diagnostics.report import GraphReport
 from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.evidence import GraphEvidence, has_features
-from sktifa.labels import align_labels, check_labels_length, encode_labels
+from sktifa.labels import encode_labels
 
 __all__ = ["diagnose"]
 
@@ -79,9 +79,7 @@ def diagnose(
     ['graph']
     """
     graph = as_graph(graph)
-    y = align_labels(y, graph, missing_label)
-    check_labels_length(graph, y)
-    selected, classes = encode_labels(y, missing_label)
+    selected, classes = encode_labels(y, missing_label, of=graph)
     if len(classes) < 2:
         raise LabelError(
             f"the labelled nodes are all of one class ({classes.tolist()[0]!r}): there "

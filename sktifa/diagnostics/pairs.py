@@ -13,7 +13,7 @@ from sktifa.checks import check_count
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
 from sktifa.information.tig import label_distribution
-from sktifa.labels import align_labels, check_labels_length, encode_labels
+from sktifa.labels import encode_labels
 
 __all__ = ["PairQuality", "pair_quality"]
 
@@ -95,9 +95,7 @@ def pair_quality(
     >>> pair_quality(path, [0, 0, 1, 1], information, n_bins=3)
     PairQuality(same_class=array([1., 0., 0.]), neighbors=0.66..., overall=0.33...)
     """
-    y = align_labels(y, graph, missing_label)
-    check_labels_length(graph, y)
-    codes, _ = encode_labels(y, missing_label)
+    codes, _ = encode_labels(y, missing_label, of=graph)
     distribution = label_distribution(np.asarray(information))
     if len(distribution) != len(codes):
         raise ParameterError(

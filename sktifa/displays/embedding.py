@@ -214,13 +214,7 @@ class EmbeddingDisplay:
             xlim=(low[0], high[0]),
             ylim=(low[1], high[1]),
         )
-        legend_beside(
-            ax,
-            title="class",
-            markerscale=2,
-            ncols=1 + len(classes) // 15,
-            columnspacing=0.5,
-        )
+        legend_beside(ax, title="class", markerscale=2)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

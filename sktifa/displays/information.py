@@ -11,7 +11,7 @@ from sktifa.checks import check_positions
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.tig import annotated_information
-from sktifa.labels import align_labels, check_labels_length, encode_labels
+from sktifa.labels import align_labels, encode_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,8 +61,7 @@ def informed(
     """
     graph = as_graph(X)
     y = np.asarray(align_labels(y, graph, missing_label))
-    check_labels_length(graph, y)
-    codes, classes = encode_labels(y, missing_label)
+    codes, classes = encode_labels(y, missing_label, of=graph)
     mask = np.zeros(len(graph), dtype=bool)
     mask[check_positions(np.asarray(labeled), len(graph))] = True
     if not (mask & (codes >= 0)).any():

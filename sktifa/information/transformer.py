@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sktifa.checks import check_rows
 from sktifa.exceptions import GraphError, LabelError
@@ -31,7 +31,7 @@ from sktifa.information.tig import (
     propagated_labels,
     teacher_distribution,
 )
-from sktifa.labels import align_labels, check_labels_length, encode_labels
+from sktifa.labels import check_enough_classes, encode_labels
 from sktifa.tensors.device_graph import DeviceGraph
 
 __all__ = ["LabelPropagationTIG"]
@@ -382,9 +382,10 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
         graph = as_graph(X, n_neighbors=self.n_neighbors)
-        y = column_or_1d(align_labels(y, graph, self.missing_label), warn=True)
-        check_labels_length(graph, y)
-        selected, self.classes_ = encode_labels(y, self.missing_label)
+        selected, self.classes_ = encode_labels(
+            y, self.missing_label, of=len(graph) if is_array else graph
+        )
+        check_enough_classes(y, selected, self.classes_, self.missing_label)
         codes = np.full(graph.n_nodes, -1)
         codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
 

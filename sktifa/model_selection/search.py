@@ -36,16 +36,18 @@ from sklearn.model_selection._validation import (
     _score,
     _warn_or_raise_about_fit_failures,
 )
-from sklearn.utils import indexable
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params
+from sklearn.utils.validation import _check_method_params, _num_samples
 
 from sktifa.cache import LocalMemory
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import ParameterError
-from sktifa.graph import Graph
+from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.labels import is_labelled, with_unlabelled
 from sktifa.training.stacked import (
     SHARED,
     StackedModel,
@@ -56,6 +58,8 @@ from sktifa.training.stacked import (
 )
 
 __all__ = ["BatchedGridSearchCV", "BatchedRandomizedSearchCV"]
+
+_ABSENT: Any = object()
 
 
 @dataclass
@@ -101,8 +105,10 @@ class _Batched(BaseSearchCV):
         self
         """
         scorers, refit_metric = self._get_scorers()
+        if not is_feature_matrix(X):
+            X = as_graph(X)
         X, y = indexable(X, y)
-        params = _check_method_params(X, params=params)
+        params = _check_method_params(X, params=_uncut(self.estimator, X, params))
         routed = self._get_routed_params_for_fit(params)
         data = {"estimator": self, "X": X, "y": y}
         root = self._init_callback_context(max_subtasks=1 + (self.refit is not False))
@@ -253,7 +259,8 @@ class _Evaluation:
         pairs = product(enumerate(candidates), enumerate(splits))
         for number, ((c, parameters), (s, (train, test))) in enumerate(pairs):
             estimator = clone(self.base).set_params(**clone(parameters, safe=False))
-            task = _Task(number, c, s, parameters, train, test, estimator)
+            scored = _labelled(estimator, self.y, test)
+            task = _Task(number, c, s, parameters, train, scored, estimator)
             if context is not None:
                 task.context = context.subcontext(
                     task_name="candidate-split-evaluation", task_id=number
@@ -362,6 +369,39 @@ class _Evaluation:
             hook(estimator=self.search)
 
 
+def _labelled(estimator: Any, y: Any, part: Any) -> Any:
+    """Leave out nodes that scorers would count as wrong, for they have no label."""
+    missing_label = getattr(_last(estimator), "missing_label", _ABSENT)
+    if y is None or missing_label is _ABSENT:
+        return part
+    labelled = part[is_labelled(y, missing_label)[part]]
+    return labelled if len(labelled) else part
+
+
+def _uncut(estimator: Any, X: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Keep validation sets from being cut by folds.
+
+    scikit-learn cuts whatever has as many entries as `X`. One more node, without a
+    label, changes nothing but that.
+    """
+    uncut = dict(params)
+    for name, value in params.items():
+        prefix, found, _ = name.rpartition("X_val")
+        y_val = params.get(f"{prefix}y_val")
+        if not found or y_val is None or _num_samples(value) != _num_samples(X):
+            continue
+        missing_label = getattr(_last(estimator), "missing_label", _ABSENT)
+        if missing_label is not _ABSENT:
+            again = np.r_[np.arange(_num_samples(value)), 0]
+            uncut[name] = _safe_indexing(value, again)
+            uncut[f"{prefix}y_val"] = with_unlabelled(y_val, missing_label)
+    return uncut
+
+
+def _last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+
+
 def _shape(estimator: Any) -> str:
     """Tell architectures apart, as far as parameters do."""
     names = (*SHARED, "divergence", "target", "device")
@@ -456,7 +496,7 @@ def _scored(
     }
     parts = {"test_scores": test}
     if options["return_train_score"]:
-        parts["train_scores"] = train
+        parts["train_scores"] = _labelled(estimator, y, train)
     error = model if isinstance(model, Exception) else model.error
     if isinstance(model, Exception) or error is not None:
         if error_score == "raise":

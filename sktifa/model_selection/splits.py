@@ -21,6 +21,7 @@ from sklearn.model_selection import (
 from sklearn.utils import check_random_state, indexable
 
 from sktifa.exceptions import LabelError, ParameterError
+from sktifa.graph import as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
 
 __all__ = [
@@ -109,8 +110,7 @@ class LabeledNodeKFold(BaseCrossValidator):
             If `n_splits` is not an integer of at least 2.
         """
         _check_count("n_splits", self.n_splits, least=2)
-        X, y = indexable(X, y)
-        codes, classes = encode_labels(y, self.missing_label)
+        codes, classes = _encode(X, y, self.missing_label)
         _check_class_sizes(
             codes,
             classes,
@@ -268,8 +268,7 @@ class LabeledNodeShuffleSplit(BaseCrossValidator):
         _check_count("n_splits", self.n_splits, least=1)
         _check_count("train_per_class", self.train_per_class, least=1)
         _check_count("val_per_class", self.val_per_class, least=0)
-        X, y = indexable(X, y)
-        codes, classes = encode_labels(y, self.missing_label)
+        codes, classes = _encode(X, y, self.missing_label)
         drawn = self.train_per_class + self.val_per_class
         _check_class_sizes(
             codes,
@@ -353,6 +352,13 @@ def predefined_validation_split(
         )
     fold = np.repeat([-1, 0], [len(part) for part in parts])
     return np.concatenate(parts), PredefinedSplit(fold)
+
+
+def _encode(X: Any, y: ArrayLike, missing_label: Any) -> tuple[Indices, NDArray[Any]]:
+    if X is not None and not is_feature_matrix(X):
+        return encode_labels(y, missing_label, of=as_graph(X))
+    indexable(X, y)
+    return encode_labels(y, missing_label)
 
 
 def _positions(name: str, part: ArrayLike) -> Indices:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sktifa.checks import check_count, check_rows
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
-from sktifa.labels import align_labels, check_labels_length, encode_labels
+from sktifa.labels import align_labels, encode_labels
 from sktifa.sampling.subgraph import Subgraph
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ class GraphSampler(BaseEstimator):
         graph = as_graph(graph)
         self.classes_ = self.codes_ = None
         if y is not None:
-            y = align_labels(y, graph, self.missing_label)
-            check_labels_length(graph, y)
-            codes, self.classes_ = encode_labels(y, self.missing_label)
+            codes, self.classes_ = encode_labels(y, self.missing_label, of=graph)
             self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
             self.codes_[graph.nodes] = codes
         self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)

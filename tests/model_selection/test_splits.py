@@ -1,6 +1,7 @@
 """Splitters: who is where, that draws are uniform, and use inside scikit-learn."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import chisquare
 from sklearn.base import clone
@@ -170,7 +171,7 @@ def test_bad_parameters(cv, message, labels):
 
 
 def test_lengths_must_agree(path_graph, labels):
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match="y has 199 entries"):
         next(LabeledNodeKFold().split(path_graph, labels[:-1]))
 
 
@@ -280,3 +281,28 @@ def test_the_papers_protocol_looks_at_no_test_label(digits, kind):
         found.append((search.cv_results_["mean_test_score"], best.predict_proba(graph)))
     for clean, other in zip(*found, strict=True):
         np.testing.assert_array_equal(clean, other)
+
+
+@pytest.mark.parametrize("kind", ["graph", "pyg", "networkx", "array", "nothing"])
+def test_what_is_split_may_be_any_graph(kind, path_graph, labels):
+    X = {
+        "graph": path_graph,
+        "pyg": path_graph.to_pyg(),
+        "networkx": path_graph.to_networkx(),
+        "array": np.zeros((200, 1)),
+        "nothing": None,
+    }[kind]
+    few = {"train_per_class": 5, "val_per_class": 5, "random_state": 0}
+    for cv in (LabeledNodeKFold(2), LabeledNodeShuffleSplit(1, **few)):
+        expected = [test.tolist() for _, test in cv.split(path_graph, labels)]
+        assert [test.tolist() for _, test in cv.split(X, labels)] == expected
+
+
+def test_labels_of_any_container_are_split(path_graph, labels):
+    hidden = pd.Series(np.array(["a", "b", "c"])[labels], dtype="string")
+    hidden[labels < 0] = pd.NA
+    few = {"train_per_class": 5, "val_per_class": 5, "random_state": 0}
+    for cv in (LabeledNodeKFold(2), LabeledNodeShuffleSplit(1, **few)):
+        expected = [test.tolist() for _, test in cv.split(path_graph, labels)]
+        found = [test.tolist() for _, test in cv.split(path_graph, hidden)]
+        assert found == expected

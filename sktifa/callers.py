@@ -1,0 +1,242 @@
+"""What scikit-learn is about to do with a graph or its labels.
+
+Code that takes arrays alone reads a graph as one, and from there on nothing tells that
+there were edges; code that knows no unlabelled nodes takes their mark for one more
+class. Neither says so to whom it calls, so the callers are looked at: the estimators
+whose methods are running, the nearest first.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.utils.validation import _num_samples
+
+from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterError
+
+__all__ = [
+    "announce_array",
+    "ends_the_loop",
+    "refuse_cut",
+    "refuse_marks_as_class",
+    "refuse_marks_as_wrong",
+]
+
+# Stacking's `passthrough` asks for the features beside the predictions; a class that
+# all or no training nodes have is predicted without a look at any.
+_ON_PURPOSE = {"_concatenate_predictions", "_ConstantPredictor"}
+
+
+_last_was_interrupted = False
+
+# scikit-learn's classifiers that know unlabelled nodes, or don't look at labels.
+_PASS_LABELS_ON = Pipeline, BaseSearchCV, SelfTrainingClassifier
+
+
+def announce_array() -> None:
+    """Say that an estimator reads a graph as an array of its nodes' features.
+
+    Code that is no estimator's means it, and so does Stacking's `passthrough`.
+
+    Raises
+    ------
+    GraphError
+        If a graph classifier is to be trained on the array: within the reader, or
+        behind it in a pipeline.
+
+    Warns
+    -----
+    GraphWarning
+        Otherwise.
+    """
+    chain: list[BaseEstimator] = []
+    depth, level, outside = 0, 1, False
+    for depth, frame in enumerate(_frames(2)):
+        if not _ON_PURPOSE.isdisjoint(frame.f_code.co_qualname.split(".")):
+            return
+        owner = _owner(frame)
+        if owner is not None and not (chain and chain[-1] is owner):
+            chain.append(owner)
+        if not outside:
+            package = frame.f_globals.get("__name__", "").partition(".")[0]
+            outside = package not in ("sklearn", "sktifa", "joblib", "numpy")
+            level = depth + 3
+    if not chain:
+        return
+    reader = chain[0]
+    name = type(reader).__name__
+    if _holds_graph_classifier(reader):
+        mend = (
+            "Give it the numbers of the nodes: "
+            f"{name}(OnNodes(classifier, graph)).fit(graph.nodes[:, None], y), with "
+            "sktifa.OnNodes."
+        )
+        if hasattr(reader, "transform"):
+            mend = (
+                f"sktifa.OnFeatures({name}(...)) takes one with a classifier of "
+                "arrays inside."
+            )
+        raise GraphError(
+            f"{name} reads the graph as a plain array, in which its graph classifier "
+            f"would find no edges. {mend}"
+        )
+    for inner, outer in zip(chain, chain[1:], strict=False):
+        if not isinstance(outer, Pipeline):
+            continue
+        last = outer.steps[-1][1]
+        if inner is not last and _holds_graph_classifier(last):
+            step = type(inner).__name__
+            raise GraphError(
+                f"{step} makes a plain array of the graph, in which the pipeline's "
+                f"{type(last).__name__} would find no edges: "
+                f"sktifa.OnFeatures({step}(...)) keeps the graph."
+            )
+    mend = ""
+    if hasattr(reader, "transform"):
+        mend = f"sktifa.OnFeatures({name}(...)) keeps the graph, "
+    warnings.warn(
+        f"{name} reads the graph as a plain array of its nodes' features, without the "
+        f"edges: {mend}np.asarray(graph) says that this is meant.",
+        GraphWarning,
+        stacklevel=level,
+    )
+
+
+def refuse_marks_as_class(has_unlabelled: Callable[[Any], bool], mark: Any) -> None:
+    """Refuse to be fitted by a classifier that takes `mark` for one more class.
+
+    Only scikit-learn's own are known to.
+
+    Raises
+    ------
+    LabelError
+        If a meta-estimator that is a classifier itself was given unlabelled nodes.
+    """
+    for frame in _frames(2):
+        owner = _owner(frame)
+        if (
+            owner is None
+            or frame.f_code.co_name != "fit"
+            or not type(owner).__module__.startswith("sklearn.")
+            or isinstance(owner, _PASS_LABELS_ON)
+            or not is_classifier(owner)
+        ):
+            continue
+        y = frame.f_locals.get("y")
+        if y is not None and has_unlabelled(y):
+            raise LabelError(
+                f"{type(owner).__name__} takes {mark!r} for one more class: fit it on "
+                "the labelled nodes, fit(graph[labeled], y[labeled]). The selection "
+                "brings the whole graph along."
+            )
+
+
+def refuse_marks_as_wrong(has_unlabelled: Callable[[Any], bool], mark: Any) -> None:
+    """Refuse to predict for a scorer of scikit-learn's that counts `mark` as wrong.
+
+    Raises
+    ------
+    LabelError
+        If the nodes that are scored are not all labelled.
+    """
+    for frame in _frames(2):
+        if frame.f_globals.get("__name__") != "sklearn.metrics._scorer":
+            continue
+        metric = getattr(frame.f_locals.get("self"), "_score_func", None)
+        y = frame.f_locals.get("y_true")
+        # Somebody's own metric may know unlabelled nodes.
+        ours = getattr(metric, "__module__", "").startswith("sklearn.")
+        if ours and y is not None and has_unlabelled(y):
+            raise LabelError(
+                f"{metric.__name__} takes {mark!r} for one more class, which no node "
+                "is predicted to be: score labelled nodes alone, as the splits of "
+                "sktifa.LabeledNodeKFold do, or leave scoring=None, which knows "
+                "unlabelled ones."
+            )
+
+
+def refuse_cut(X: Any, X_val: Any) -> None:
+    """Refuse validation nodes that a search has cut by its training fold.
+
+    scikit-learn cuts every argument of `fit` that has as many entries as `X`.
+
+    Raises
+    ------
+    ParameterError
+        If `X` is a fold, and `X_val` has as many entries.
+    """
+    n = _length(X)
+    if n is None or n != _length(X_val):
+        return
+    for frame in _frames(2):
+        if not frame.f_globals.get("__name__", "").startswith("sklearn."):
+            continue
+        whole = _length(frame.f_locals.get("X"))
+        if whole is not None and whole > n:
+            raise ParameterError(
+                f"X_val has {n} entries, like the training fold: scikit-learn cuts "
+                "whatever has as many entries as X by its folds. "
+                "sktifa.BatchedGridSearchCV leaves X_val whole; elsewhere give it "
+                "another length, such as one node more, unlabelled."
+            )
+
+
+def ends_the_loop(interrupted: bool) -> bool:
+    """Tell whether a fit that is over shall end what called it.
+
+    Ctrl-C ends a fit early and keeps its model. In a loop of scikit-learn's, or for the
+    second fit on end, it means the loop.
+    """
+    global _last_was_interrupted
+    again, _last_was_interrupted = _last_was_interrupted, interrupted
+    if not interrupted:
+        return False
+    modules = (frame.f_globals.get("__name__", "") for frame in _frames(2))
+    return again or any(
+        name.startswith(("sklearn.", "joblib.parallel"))
+        and not name.startswith(("sklearn.base", "sklearn.pipeline", "sklearn.utils"))
+        for name in modules
+    )
+
+
+def _length(X: Any) -> int | None:
+    try:
+        return _num_samples(X)
+    except TypeError:  # nothing that scikit-learn could cut
+        return None
+
+
+def _frames(skipped: int) -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(skipped + 1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _owner(frame: FrameType) -> BaseEstimator | None:
+    """Return the estimator whose method runs in a frame."""
+    if "self" not in frame.f_code.co_varnames:
+        return None
+    owner = frame.f_locals.get("self")
+    return owner if isinstance(owner, BaseEstimator) else None
+
+
+def _is_graph_classifier(estimator: Any) -> bool:
+    return getattr(estimator, "_trains_on_graphs", False)
+
+
+def _holds_graph_classifier(estimator: Any) -> bool:
+    if _is_graph_classifier(estimator):
+        return True
+    if not hasattr(estimator, "get_params"):
+        return False
+    parts = estimator.get_params(deep=True).values()
+    return any(_is_graph_classifier(part) for part in parts)

@@ -48,6 +48,7 @@ from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import is_labelled, with_unlabelled
+from sktifa.logs import say
 from sktifa.training.stacked import (
     SHARED,
     StackedModel,
@@ -215,7 +216,7 @@ class _Evaluation:
         """Return the outcome of each candidate on each split, in this order."""
         tasks = list(self._tasks(candidates, splits, context))
         if self.search.verbose > 0:
-            print(
+            say(
                 f"Fitting {len(splits)} folds for each of {len(candidates)} "
                 f"candidates, {len(tasks)} fits in all."
             )
@@ -235,7 +236,7 @@ class _Evaluation:
             if self.checkpoint and self._is_whole(outcome):
                 self.checkpoint.append(task.key, task.parameters, outcome)
             if self.search.verbose > 1:
-                print(f"[{task.split}] {task.parameters}: {outcome['test_scores']}")
+                say(f"[{task.split}] {task.parameters}: {outcome['test_scores']}")
         return outcomes
 
     def _is_whole(self, outcome: dict[str, Any]) -> bool:

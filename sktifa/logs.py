@@ -1,0 +1,30 @@
+"""What `verbose` says: logged where logging is set up, printed elsewhere."""
+
+from __future__ import annotations
+
+import logging
+
+__all__ = ["say"]
+
+logger = logging.getLogger("sktifa")
+
+
+def say(message: str) -> None:
+    """Tell the user what was asked for.
+
+    Parameters
+    ----------
+    message : str
+        One line.
+
+    Examples
+    --------
+    >>> from sktifa.logs import say
+    >>> say("epoch 10")
+    epoch 10
+    """
+    # Whoever logs wants it in the log; nobody else need set anything up.
+    if logger.hasHandlers() and logger.isEnabledFor(logging.INFO):
+        logger.info(message)
+    else:
+        print(message)

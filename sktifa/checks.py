@@ -376,10 +376,8 @@ def _objects_as_index(index: NDArray[Any]) -> NDArray[Any]:
     if all(booleans):
         return index.astype(bool)
     if all(isinstance(v, Integral) for v in index.flat) and not any(booleans):
-        try:
-            return index.astype(np.int64)
-        except OverflowError:
-            pass
+        # No graph has nodes at the largest of the numbers that int64 holds.
+        return np.clip(index, -(2**63), 2**63 - 1).astype(np.int64)
     at = booleans.index(False) if any(booleans) else 0
     raise NodeIndexError(
         f"{index.flat[at]!r} at {at} selects no node: give whole numbers, or a mask "

@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -1156,6 +1156,11 @@ def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
         return Graph.from_networkx(X)
     if hasattr(X, "edge_index") or hasattr(X, "edge_index_dict"):
         return Graph.from_pyg(X)
+    if X is None or isinstance(X, (str, bytes, Mapping)):
+        raise GraphError(
+            f"{type(X).__name__} is no graph: give a sktifa.Graph, one of "
+            "torch_geometric or networkx, or a matrix of features"
+        )
     return Graph.from_features(check_rows(X), n_neighbors=n_neighbors)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
-from sktifa.exceptions import LabelError, LabelWarning, ParameterError
+from sktifa.checks import as_array
+from sktifa.exceptions import GraphError, LabelError, LabelWarning, ParameterError
 from sktifa.graph import Graph
 
 __all__ = [
@@ -234,7 +235,7 @@ def check_enough_classes(
         )
     if missing_label != -1 or classes.dtype.kind not in "iuf" or n_missing == 0:
         return
-    n_marked = int(np.count_nonzero(_values(y)[0] == -1))
+    n_marked = int(np.count_nonzero(_values(y, "y")[0] == -1))
     largest = np.bincount(codes[codes >= 0]).max()
     if classes.tolist() == [0, 1] and 0 < n_marked <= largest:
         warnings.warn(
@@ -328,8 +329,9 @@ def node_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]
             "sample_weight has masked entries: fill them, sample_weight.filled(0) "
             "leaves those nodes out."
         )
+    given = _as_array(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(_to_numpy(sample_weight), dtype=np.float64)
+        weight = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise LabelError(f"sample_weight must hold numbers: {error}.") from error
     if weight.shape != (n,):
@@ -432,7 +434,7 @@ def _read(
     if isinstance(of, Graph):
         y = align_labels(y, of, missing_label, name)
     y = _column(y, name)
-    labels, missing = _values(y)
+    labels, missing = _values(y, name)
     if labels.ndim != 1:
         raise LabelError(
             f"{name} must be one-dimensional, one label a node, got shape "
@@ -456,10 +458,10 @@ def _column(y: Any, name: str) -> Any:
     return y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
 
 
-def _values(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _values(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return the entries of any container, and which are null."""
     if isinstance(y, np.ma.MaskedArray):
-        labels, null = _values(y.data)
+        labels, null = _values(y.data, name)
         return labels, null | np.ma.getmaskarray(y)
     if hasattr(y, "isna") and getattr(y, "ndim", 1) == 1:  # pandas
         null = np.asarray(y.isna())
@@ -468,7 +470,7 @@ def _values(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         y = y.to_pylist()
     elif hasattr(y, "drop_nulls"):  # polars
         y = y.to_list()
-    labels = np.asarray(_to_numpy(y))
+    labels = _as_array(y, name)
     is_text = labels.dtype.kind in "US"
     if is_text and isinstance(y, (list, tuple)):
         # NumPy makes strings of the numbers, None and NaN among strings.
@@ -588,8 +590,11 @@ def _is_row_numbers(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
 
 
-def _to_numpy(values: Any) -> Any:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+def _as_array(values: Any, name: str) -> NDArray[Any]:
+    try:
+        return as_array(values, name)
+    except GraphError as error:
+        raise LabelError(f"{error}: give one entry a node.") from None
 
 
 def _check_whole_numbers(

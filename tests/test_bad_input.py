@@ -226,7 +226,7 @@ CASES = {
         ),
         (lambda: Graph.from_networkx(nx.path_graph(3), []), GraphError, "no attribute"),
         (lambda: Graph.from_pandas(X, X), GraphError, "frame"),
-        (lambda: Graph.from_features(None), GraphError, ""),
+        (lambda: Graph.from_features(None), GraphError, r"got shape \(\)"),
         (lambda: Graph.from_features(X[:0]), GraphError, "no rows"),
         (lambda: Graph.from_features([[1.0], [NAN]]), GraphError, "node 1 is nan"),
         (lambda: Graph.from_features(X, n_neighbors=0), ParameterError, "n_neighbors"),
@@ -237,8 +237,8 @@ CASES = {
         ),
         (lambda: Graph.from_features(X, metric="m"), ParameterError, "metric='m'"),
         (lambda: Graph.from_features(broken()), GraphError, "column 100000000"),
-        (lambda: as_graph(None), GraphError, ""),
-        (lambda: as_graph("text"), GraphError, ""),
+        (lambda: as_graph(None), GraphError, "NoneType is no graph"),
+        (lambda: as_graph("text"), GraphError, "str is no graph"),
         (lambda: as_graph(A), GraphError, "looks like the adjacency"),
         (lambda: G.to_pyg(Y[:5]), GraphError, "60 numbers"),
         (lambda: G.subgraph([]), GraphError, "at least one node"),
@@ -250,7 +250,7 @@ CASES = {
     "Graph[...]": [
         (lambda: G[60], NodeIndexError, "no node at position 60"),
         (lambda: G[-61], NodeIndexError, "no node at position -61"),
-        (lambda: G[[BIG * 2]], NodeIndexError, ""),
+        (lambda: G[[BIG * 2]], NodeIndexError, "no node at position"),
         (lambda: G[np.array([BIG + 9], "u8")], NodeIndexError, "9223372036854775817"),
         (lambda: G[Y[:59] == 0], NodeIndexError, "59 entries, but 60 nodes"),
         (lambda: G[:5][Y == 0], NodeIndexError, "60 entries, but 5 nodes"),
@@ -316,6 +316,7 @@ CASES = {
             SktifaError,
             "9",
         ),
+        (lambda: GNNClassifier(**QUICK).fit(G, [[1], [2, 3]]), SktifaError, "y"),
     ],
     "parameters": [
         (lambda: fit(encoder="foo"), ValueError, "encoder"),
@@ -362,8 +363,8 @@ CASES = {
         (lambda: GNNClassifier().predict(G), NotFittedError, "not fitted"),
         (lambda: fitted().predict(X), GraphError, "fitted on a graph"),
         (lambda: fitted().predict(Graph(A)), GraphError, "60 features"),
-        (lambda: fitted().predict(None), SktifaError, ""),
-        (lambda: fitted().predict("text"), SktifaError, ""),
+        (lambda: fitted().predict(None), SktifaError, "fitted on a graph"),
+        (lambda: fitted().predict("text"), SktifaError, "fitted on a graph"),
         (
             lambda: GNNClassifier(**QUICK).fit(X, Y).predict(broken()),
             GraphError,
@@ -371,6 +372,8 @@ CASES = {
         ),
         (lambda: GNNClassifier(**QUICK).fit(X, Y).predict(X[:, :3]), ValueError, "3"),
         (lambda: GNNClassifier(**QUICK).fit(X, Y).predict(X * NAN), ValueError, "NaN"),
+        (lambda: fitted().score(G, Y[:59]), ValueError, "59"),
+        (lambda: fitted().score(G, Y, sample_weight=[1]), ValueError, "sample"),
     ],
     "LabelPropagationTIG": [
         (lambda: LabelPropagationTIG().fit(G, None), LabelError, "requires y"),
@@ -389,6 +392,8 @@ CASES = {
         (lambda: tig(cv=2.5), ValueError, "cv"),
         (lambda: tig(device="meta"), ParameterError, "holds no data"),
         (lambda: tig(n_neighbors=0), ValueError, "n_neighbors"),
+        (lambda: tig(tol=1e-310), ValueError, "tol"),
+        (lambda: tig(restart_probability=1e-17), ValueError, "restart_probability"),
     ],
     "label_propagation": [
         (lambda: label_propagation(A.toarray(), X), GraphError, "must be a sparse"),
@@ -400,8 +405,17 @@ CASES = {
         (lambda: label_propagation(A, X[:5]), GraphError, r"shape \(60, n_classes\)"),
         (lambda: label_propagation(A, X, device="meta"), ParameterError, "no data"),
         (lambda: label_propagation(A, X, normalization=1), ParameterError, "column"),
-        (lambda: loss_weights(Y * NAN), SktifaError, ""),
+        (lambda: loss_weights(Y * NAN), SktifaError, "NaN"),
         (lambda: loss_weights(Y, 2.0, 1.0), SktifaError, "weight_m"),
+        (lambda: label_propagation(A, X, max_iter=2.5), ParameterError, "max_iter"),
+        (lambda: label_propagation(A, X, tol=1e-310), ParameterError, "tol"),
+        (
+            lambda: label_propagation(A, X, restart_probability=1e-17),
+            ParameterError,
+            "restart_probability",
+        ),
+        (lambda: label_propagation(A, [["a"]] * 60), SktifaError, "sources"),
+        (lambda: label_propagation(A, X * NAN), SktifaError, "sources"),
     ],
     "sample_pairs": [
         (lambda: pairs(broken()), GraphError, "graph_features has an entry"),
@@ -447,6 +461,17 @@ CASES = {
         (lambda: SAINTTIFASampler().fit(G, None), SktifaError, "y"),
         (lambda: SAINTTIFASampler().fit(G, Y[:59]), SktifaError, "59"),
         (lambda: next(SAINTTIFASampler().epoch()), NotFittedError, "not fitted"),
+        (
+            lambda: next(SAINTTIFASampler().fit(G, Y).epoch(rank=5, n_ranks=2)),
+            ParameterError,
+            "rank",
+        ),
+        (lambda: SAINTTIFASampler(walk_length=-1).fit(G, Y), ValueError, "walk_length"),
+        (
+            lambda: NeighborSampler(num_neighbors=(2.5,)).fit(G, Y),
+            ValueError,
+            "num_nei",
+        ),
     ],
     "splitters": [
         (lambda: LabeledNodeKFold(1), ValueError, "n_splits")
@@ -485,6 +510,16 @@ CASES = {
         ),
         (lambda: paper_grid("foo"), SktifaError, "foo"),
         (lambda: paper_preset("foo"), SktifaError, "foo"),
+        (
+            lambda: predefined_validation_split(Y == 0, Y[:5] == 1),
+            ParameterError,
+            "length",
+        ),
+        (
+            lambda: predefined_validation_split([0.5], [1]),
+            ParameterError,
+            "whole numbers",
+        ),
     ],
     "searches": [
         (
@@ -586,6 +621,8 @@ CASES = {
         (lambda: madgap(X[:5], G), SktifaError, "5"),
         (lambda: madgap(X, G, near=0), SktifaError, "near"),
         (lambda: SearchDisplay.from_estimator(fitted()), NotFittedError, "no results"),
+        (lambda: madgap(X * NAN, G), ValueError, "NaN"),
+        (lambda: accuracy_by_gain(GAIN, Y == 0, n_bins=2.5), SktifaError, "n_bins"),
     ],
 }
 ALL = [

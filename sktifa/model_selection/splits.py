@@ -319,7 +319,7 @@ def predefined_validation_split(
     Raises
     ------
     ParameterError
-        If a set is empty or the two overlap.
+        If a set is empty or no set of nodes, or the two overlap.
 
     Examples
     --------
@@ -343,7 +343,13 @@ def predefined_validation_split(
     ``model.set_params(**search.best_params_).fit(graph[train], y[train],
     X_val=graph[val], y_val=y[val])``.
     """
-    parts = [_positions(name, part) for name, part in (("train", train), ("val", val))]
+    parts = [_positions("train", train), _positions("val", val)]
+    masks = [np.asarray(part) for part in (train, val)]
+    if all(mask.dtype == bool for mask in masks) and len(masks[0]) != len(masks[1]):
+        raise ParameterError(
+            f"train and val are masks of unequal length, {len(masks[0])} and "
+            f"{len(masks[1])}: give both an entry for every node"
+        )
     both = np.intersect1d(parts[0], parts[1])
     if len(both):
         raise ParameterError(
@@ -363,11 +369,16 @@ def _encode(X: Any, y: ArrayLike, missing_label: Any) -> tuple[Indices, NDArray[
 
 def _positions(name: str, part: ArrayLike) -> Indices:
     part = np.asarray(part)
+    if part.ndim != 1 or (part.size and part.dtype.kind not in "biu"):
+        raise ParameterError(
+            f"{name} must be whole numbers or a mask in one dimension, got shape "
+            f"{part.shape} and dtype {part.dtype}"
+        )
     if part.dtype == bool:
         part = np.flatnonzero(part)
     if not len(part):
         raise ParameterError(f"{name} is empty: give at least one node")
-    return part.astype(np.int64, casting="same_kind")
+    return part.astype(np.int64)
 
 
 def _check_count(name: str, value: Any, *, least: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from sktifa.checks import check_real
 from sktifa.exceptions import ParameterError
 from sktifa.tensors.arrays import ArrayOrTensor, as_tensor, like
 
@@ -41,6 +42,8 @@ def tie_averaged_ranks(gain: ArrayOrTensor) -> ArrayOrTensor:
     >>> tie_averaged_ranks(np.array([0.3, 0.0, 0.0, 0.1]))
     array([3. , 0.5, 0.5, 2. ])
     """
+    if not isinstance(gain, torch.Tensor) and np.asarray(gain).dtype.kind not in "biuf":
+        raise ParameterError("gain must hold real numbers, one a node.")
     values = as_tensor(gain).float()
     if values.ndim != 1:
         raise ParameterError(
@@ -90,7 +93,8 @@ def loss_weights(
     >>> loss_weights(gain, weight_min=1, weight_max=2).round(3)
     array([1.146, 2.   , 1.854, 1.5  ])
     """
-    if not 0 <= weight_min <= weight_max < np.inf:
+    check_real(weight_min, "weight_min")
+    if check_real(weight_max, "weight_max") < weight_min:
         raise ParameterError(
             "weights need 0 <= weight_min <= weight_max, got "
             f"weight_min={weight_min} and weight_max={weight_max}."

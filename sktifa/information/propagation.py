@@ -23,7 +23,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from sktifa.checks import check_adjacency, check_count
+from sktifa.checks import check_adjacency, check_count, check_real
 from sktifa.device import resolve_device
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.arrays import as_tensor
@@ -36,6 +36,7 @@ Normalization = Literal["column", "symmetric", "row"]
 # Rounding errors grow with the condition of the system, about 2 / alpha: float32 is
 # good for a relative error of this much divided by alpha.
 _FLOAT32_ERROR = 1e-6
+# The precision of float64.
 _SMALLEST_TOL = 1e-15
 
 
@@ -97,6 +98,7 @@ def label_propagation(
     array([[0.6667],
            [0.3333]])
     """
+    check_propagation(restart_probability, normalization, tol, max_iter)
     adjacency = check_adjacency(adjacency, dtype=np.float64)
     given = _checked_sources(sources, adjacency.shape[0])
     where = csr_device(device)
@@ -113,7 +115,7 @@ def label_propagation(
 
 
 def _checked_sources(sources: ArrayLike, n_nodes: int) -> Tensor:
-    values = np.asarray(sources)
+    values = sources.toarray() if sparse.issparse(sources) else np.asarray(sources)
     if values.ndim != 2 or values.shape[0] != n_nodes:
         raise GraphError(
             f"sources must have shape ({n_nodes}, n_classes), one row a node, got "
@@ -173,7 +175,7 @@ def propagate_on_device(
     ParameterError
         If a parameter is outside its range.
     """
-    _check(restart_probability, normalization, tol, max_iter)
+    check_propagation(restart_probability, normalization, tol, max_iter)
     n = adjacency.shape[0]
     crow, col = adjacency.crow_indices(), adjacency.col_indices()
     values = adjacency.values()
@@ -234,14 +236,11 @@ def _n_sweeps(damping: float, tol: float) -> int:
     return max(1, math.ceil(math.acosh(1 / tol) / math.acosh(1 / damping)))
 
 
-def _check(
-    restart_probability: float, normalization: str, tol: float, max_iter: int
+def check_propagation(
+    restart_probability: float, normalization: str, tol: float, max_iter: int = 1
 ) -> None:
-    if not 0 < restart_probability <= 1:
-        raise ParameterError(
-            f"restart_probability must be in (0, 1], got {restart_probability}: near "
-            "0 labels travel far, 1 keeps them where they are."
-        )
+    """Check the parameters of a propagation."""
+    check_real(restart_probability, "restart_probability", high=1, open=True)
     if 1 - restart_probability == 1:
         raise ParameterError(
             f"restart_probability={restart_probability} is lost beside 1 in float64: "
@@ -252,9 +251,5 @@ def _check(
             f"normalization must be one of {get_args(Normalization)}, got "
             f"{normalization!r}."
         )
-    if not tol >= _SMALLEST_TOL:
-        raise ParameterError(
-            f"tol must be positive, and at least {_SMALLEST_TOL}, the precision of "
-            f"float64; got {tol}."
-        )
+    check_real(tol, "tol", low=_SMALLEST_TOL)
     check_count(max_iter, "max_iter", low=1)

@@ -22,6 +22,7 @@ from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.propagation import (
     Normalization,
+    check_propagation,
     csr_device,
     propagate_on_device,
     solving_dtype,
@@ -254,7 +255,7 @@ def annotated_information(
     else:
         placed = graph
     if features is None:
-        raise ParameterError("a DeviceGraph has no features of its own: give features.")
+        raise ParameterError("give a Graph, or a DeviceGraph together with features.")
     information = propagated_labels(
         placed,
         codes,
@@ -301,11 +302,12 @@ def propagated_labels(
     ParameterError
         If a parameter is outside its range.
     """
+    if tol is None:
+        tol = 1e-6 if len(graph.col) <= _LARGE else 1e-5
+    check_propagation(restart_probability, normalization, tol)
     codes = _checked_codes(codes, graph.n_nodes, n_classes).to(graph.device)
     if aggregate not in get_args(Aggregate):
         raise ParameterError(f"aggregate must be 'sum' or 'mean', got {aggregate!r}.")
-    if tol is None:
-        tol = 1e-6 if len(graph.col) <= _LARGE else 1e-5
     dtype = solving_dtype(tol, restart_probability)
     classes = torch.arange(n_classes, device=graph.device)
     sources = (codes[:, None] == classes).to(dtype)

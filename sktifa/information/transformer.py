@@ -481,12 +481,13 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         if self.cv is None:
             return []
         rng = check_random_state(self.random_state)
-        folds: list[list[NDArray[np.int64]]] = [[] for _ in range(self.cv)]
-        withheld: list[list[NDArray[np.int64]]] = [[] for _ in range(self.cv)]
+        n_folds = min(self.cv, int(np.bincount(codes[codes >= 0]).max()))
+        folds: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
+        withheld: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
         for code in range(len(self.classes_)):
             nodes = rng.permutation(np.flatnonzero(codes == code))
-            size = -(-len(nodes) // self.cv)
-            for i in range(self.cv):
+            size = -(-len(nodes) // n_folds)
+            for i in range(n_folds):
                 own = nodes[i * size : (i + 1) * size]
                 others = np.delete(nodes, slice(i * size, (i + 1) * size))
                 more = rng.choice(others, size - len(own), replace=False)

@@ -70,13 +70,15 @@ def test_equal_gain_and_a_single_node():
 
 @pytest.mark.parametrize(("low", "high"), [(2, 1), (-1, 1), (0, np.inf), (np.nan, 1)])
 def test_bad_range_is_refused(low, high):
-    with pytest.raises(ParameterError, match="weight_min"):
+    with pytest.raises(ParameterError, match="weight_m"):
         loss_weights([0.1, 0.2], low, high)
 
 
 def test_bad_gain_is_refused():
     with pytest.raises(ParameterError, match=r"gain\[1\] is NaN"):
         tie_averaged_ranks([0.1, np.nan])
+    with pytest.raises(ParameterError, match="real numbers"):
+        tie_averaged_ranks(["a", "b"])
     with pytest.raises(ParameterError, match="one-dimensional"):
         tie_averaged_ranks([[0.1]])
 

@@ -170,7 +170,7 @@ def test_tensors_and_arrays_give_the_same(device):
 def test_refused_on_a_device():
     graph, codes = _random_graph()
     placed = DeviceGraph.from_graph(graph, torch.device("cpu"))
-    with pytest.raises(ParameterError, match="give features"):
+    with pytest.raises(ParameterError, match="DeviceGraph together with features"):
         annotated_information(placed, codes, 3)
     with pytest.raises(LabelError, match="codes go up to 2"):
         annotated_information(graph, codes, 2)

@@ -142,6 +142,14 @@ def test_cross_fitting_leaves_out_the_labels_of_a_fold():
     np.testing.assert_allclose(again[[5, 12, 0, 13]], found[some])
 
 
+def test_as_many_folds_as_there_are_labels():
+    graph, codes = _random_graph()
+    most = LabelPropagationTIG(cv=10**9, random_state=0).fit_transform(graph, codes)
+    np.testing.assert_array_equal(
+        most, LabelPropagationTIG(cv=4, random_state=0).fit_transform(graph, codes)
+    )
+
+
 def test_without_cross_fitting():
     graph, codes = _random_graph()
     transformer = LabelPropagationTIG(cv=None)
@@ -346,6 +354,8 @@ def test_refused_labels():
         LabelPropagationTIG().fit(graph, codes[1:])
     with pytest.raises(LabelError, match="all of one class"):
         LabelPropagationTIG().fit(graph, np.where(codes == 0, 0, -1))
+    with pytest.raises(LabelError, match="one-dimensional"):
+        LabelPropagationTIG().fit(graph, np.eye(3)[codes])
     with pytest.raises(LabelError, match="requires y"):
         LabelPropagationTIG().fit(graph, None)
 

@@ -30,7 +30,7 @@ labeled = np.concatenate(
 )
 test = np.setdiff1d(np.arange(1000), labeled)
 
-spread = LabelPropagationTIG().fit(graph[labeled], y[labeled])
+spread = LabelPropagationTIG(columns="raw").fit(graph[labeled], y[labeled])
 arrives = spread.transform(graph)[:, :4]
 intensity = arrives.max(axis=1)
 share = np.divide(

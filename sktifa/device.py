@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import re
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,25 @@ import torch
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["free_memory", "on_device", "resolve_device"]
+__all__ = ["free_memory", "on_device", "resolve_device", "undisturbed"]
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Make a GPU the current one of this thread: its streams and events are that's."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Record no gradient, whatever autocast and default device the user has set."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        if torch.cuda.is_available():
+            stack.enter_context(torch.autocast("cuda", enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:

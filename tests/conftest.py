@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,27 @@ tolokers = _graph_fixture(datasets.fetch_heterophilous, "Tolokers")
 def digits():
     """The Bunch of scikit-learn's digits as a graph: always there."""
     return datasets.load_digits_graph()
+
+
+@contextmanager
+def _default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.fixture(
+    params=[
+        lambda: _default_dtype(torch.float64),
+        lambda: torch.device("meta"),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        torch.inference_mode,
+    ],
+    ids=["float64", "meta", "autocast", "inference"],
+)
+def users_mode(request):
+    """A mode of torch that a user may have set, as a context."""
+    return request.param()

@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sktifa.checks import check_adjacency, check_count, check_real
-from sktifa.device import resolve_device
+from sktifa.device import resolve_device, undisturbed
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.arrays import as_tensor
 from sktifa.tensors.device_graph import DeviceGraph
@@ -144,7 +144,7 @@ def csr_device(device: str | torch.device) -> torch.device:
     return where if where.type in ("cpu", "cuda") else torch.device("cpu")
 
 
-@torch.no_grad()
+@undisturbed()
 def propagate_on_device(
     adjacency: Tensor,
     sources: Tensor,

@@ -18,6 +18,7 @@ from sklearn.utils.extmath import row_norms
 from torch import Tensor
 
 from sktifa.checks import check_count
+from sktifa.device import undisturbed
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.propagation import (
@@ -96,6 +97,7 @@ def class_prototypes(
     return prototypes.toarray() if sparse.issparse(prototypes) else prototypes
 
 
+@undisturbed()
 def feature_affinity(
     features: Matrix, prototypes: NDArray[np.floating]
 ) -> NDArray[np.float64]:
@@ -184,7 +186,7 @@ def annotated_information(
 ) -> Tensor: ...
 
 
-@torch.no_grad()
+@undisturbed()
 def annotated_information(
     graph: Graph | DeviceGraph,
     codes: Codes,
@@ -272,7 +274,7 @@ def annotated_information(
     return information
 
 
-@torch.no_grad()
+@undisturbed()
 def propagated_labels(
     graph: DeviceGraph,
     codes: Codes,

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sktifa.device import free_memory, resolve_device
+from sktifa.device import free_memory, resolve_device, undisturbed
 from sktifa.exceptions import LabelError, NotEnoughMemoryError
 from sktifa.graph import Graph
 from sktifa.information.tig import (
@@ -194,6 +194,7 @@ class SAINTTIFASampler(GraphSampler):
 
     # ------------------------------------------------------------------ fitting
 
+    @undisturbed()
     def fit(
         self,
         graph: Graph,
@@ -282,8 +283,9 @@ class SAINTTIFASampler(GraphSampler):
 
     def _estimate_normalization(self) -> None:
         device, n_arcs = self._walker.device, self.graph_.adjacency.nnz
-        node_count = torch.zeros(self.graph_.n_nodes, device=device)
-        arc_count = torch.zeros(n_arcs, device=device)
+        float32: Any = {"dtype": torch.float32, "device": device}
+        node_count = torch.zeros(self.graph_.n_nodes, **float32)
+        arc_count = torch.zeros(n_arcs, **float32)
         for epoch in range(self.presample_epochs):
             for subgraph in self._epoch(
                 epoch, range(self.n_subgraphs_), purpose=PRESAMPLE

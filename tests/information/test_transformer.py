@@ -496,6 +496,15 @@ def test_clone_and_pickle():
     np.testing.assert_array_equal(again.transform(graph), transformer.transform(graph))
 
 
+def test_whatever_mode_the_user_has_set(users_mode):
+    graph, codes = _random_graph()
+    transformer = LabelPropagationTIG(random_state=7, tol=1e-4, device="cpu")
+    expected = transformer.fit_transform(graph, codes)
+    with users_mode:
+        found = transformer.fit_transform(graph, codes)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_same_seed_same_folds():
     graph, codes = _random_graph()
     first, second = (

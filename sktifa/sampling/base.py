@@ -16,9 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sktifa.checks import check_count, check_rows
-from sktifa.exceptions import ParameterError
+from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
-from sktifa.labels import align_labels, encode_labels
+from sktifa.labels import encode_labels
 from sktifa.sampling.subgraph import Subgraph
 
 if TYPE_CHECKING:
@@ -166,18 +166,28 @@ class GraphSampler(BaseEstimator):
         subgraph : Graph
             With `parent_nodes`.
         labels : ndarray of shape (len(subgraph),)
-            Their labels, of the type of `y`; `missing_label` for nodes that are
+            Their labels, of the type of `y`; `missing_label` for nodes without one or
             not selected in `graph`.
+
+        Raises
+        ------
+        LabelError
+            If there are no labels.
         """
-        graph = as_graph(graph)
+        if y is None:
+            raise LabelError(
+                "there are no labels to return: give y, or fit and sample."
+            )
         subgraph = self.fit(graph, y).sample()
-        labels = np.asarray(align_labels(y, graph, self.missing_label))
-        if not graph.is_whole:
-            dtype = np.result_type(labels, np.array(self.missing_label))
-            everywhere = np.full(graph.n_nodes, self.missing_label, dtype=dtype)
-            everywhere[graph.nodes] = labels
-            labels = everywhere
-        return subgraph, labels[subgraph.parent_nodes]
+        assert self.codes_ is not None and self.classes_ is not None
+        codes = self.codes_[subgraph.parent_nodes]
+        missing = np.array(self.missing_label)
+        alike = missing.dtype.kind == self.classes_.dtype.kind
+        labels = self.classes_[codes]
+        if (codes < 0).any():
+            labels = labels.astype(np.result_type(labels, missing) if alike else object)
+            labels[codes < 0] = self.missing_label
+        return subgraph, labels
 
     def _sequence(self, *key: int) -> np.random.SeedSequence:
         """Return the seed of a draw, the same in every process."""

@@ -544,6 +544,13 @@ def test_fit_resample_gives_the_labels_of_the_subgraph():
     np.testing.assert_array_equal(same.parent_nodes, subgraph.parent_nodes)
     assert named_labels.tolist() == names[subgraph.parent_nodes].tolist()
     assert named.classes_.tolist() == ["a", "b", "c"]
+    # Masked ones are missing ones; numbers and what marks their lack go together.
+    masked = np.ma.array(np.maximum(y, 0), mask=y < 0)
+    np.testing.assert_array_equal(clone(sampler).fit_resample(graph, masked)[1], labels)
+    mixed = clone(sampler).set_params(missing_label=-1).fit_resample(graph, names)[1]
+    assert mixed.tolist() == [-1 if n is None else n for n in named_labels]
+    with pytest.raises(LabelError, match="no labels to return"):
+        clone(sampler).fit_resample(graph, None)
 
 
 def test_a_selection_lends_its_labels_and_the_whole_graph_is_sampled():

@@ -2,7 +2,8 @@ r"""The contrastive loss (Eq. 8-10, 13 of the paper).
 
 The perturbed forward gives log-probabilities :math:`\log p`, the clean one the targets
 :math:`\log q`, through which no gradient flows. A node's loss compares its own
-:math:`p_i` with its own target (self-consistency) and with those of its pairs.
+:math:`p_i` with its own target (self-consistency) and with those of its pairs. All
+functions take a leading dimension of models, too.
 
 The pair loss weighs pair (i, j) with entry :math:`M_{ij}` of a fixed sparse operator
 :math:`M = M_P - \mu_1 M_N`. Both directions of the divergence reduce to one product of
@@ -44,16 +45,16 @@ def self_consistency_loss(
 
     Parameters
     ----------
-    log_perturbed : Tensor of shape (n_nodes, n_classes)
+    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (n_nodes, n_classes)
+    log_target : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the clean forward; no gradient flows into them.
     divergence : {"clean_to_perturbed", "perturbed_to_clean"}
         KL(clean || perturbed) or KL(perturbed || clean).
 
     Returns
     -------
-    Tensor of shape (n_nodes,)
+    Tensor of shape (..., n_nodes)
         The loss L_s of every node, at least 0.
 
     Examples
@@ -66,8 +67,8 @@ def self_consistency_loss(
     """
     log_target = log_target.detach()
     if divergence == "clean_to_perturbed":
-        return (log_target.exp() * (log_target - log_perturbed)).sum(dim=1)
-    return (log_perturbed.exp() * (log_perturbed - log_target)).sum(dim=1)
+        return (log_target.exp() * (log_target - log_perturbed)).sum(dim=-1)
+    return (log_perturbed.exp() * (log_perturbed - log_target)).sum(dim=-1)
 
 
 def pair_loss(
@@ -84,13 +85,13 @@ def pair_loss(
 
     Parameters
     ----------
-    log_perturbed : Tensor of shape (n_nodes, n_classes)
+    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (n_nodes, n_classes)
+    log_target : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the clean forward; no gradient flows into them.
     operator : Tensor, sparse CSR of shape (n_nodes, n_nodes)
         M_P - mu_1 M_N, from :func:`sktifa.contrast.pairs.pair_operator`, in the same
-        dtype.
+        dtype. Of several models, one with a block each.
     divergence : {"clean_to_perturbed", "perturbed_to_clean"}
         KL(clean || perturbed) or KL(perturbed || clean).
     floor : float, default=-12.0
@@ -98,7 +99,7 @@ def pair_loss(
 
     Returns
     -------
-    Tensor of shape (n_nodes,)
+    Tensor of shape (..., n_nodes)
         The loss L_p of every node, of either sign; 0 for a node without pairs.
 
     Examples
@@ -114,15 +115,17 @@ def pair_loss(
         log_target = log_target.clamp(min=floor)
         if divergence == "clean_to_perturbed":
             target = log_target.exp()
-            last = (target * log_target).sum(dim=1, keepdim=True)
+            last = (target * log_target).sum(dim=-1, keepdim=True)
         else:
             target = log_target
-            last = torch.ones_like(log_target[:, :1])
-        product = operator @ torch.cat([target, last], dim=1)
-        paired, last = product[:, :-1], product[:, -1]
+            last = torch.ones_like(log_target[..., :1])
+        columns = torch.cat([target, last], dim=-1)
+        product = (operator @ columns.flatten(0, -2)).view_as(columns)
+        paired, last = product[..., :-1], product[..., -1]
     if divergence == "clean_to_perturbed":
-        return last - (paired * log_perturbed).sum(dim=1)
-    return (log_perturbed.exp() * (last[:, None] * log_perturbed - paired)).sum(dim=1)
+        return last - (paired * log_perturbed).sum(dim=-1)
+    own = last[..., None] * log_perturbed
+    return (log_perturbed.exp() * (own - paired)).sum(dim=-1)
 
 
 def contrastive_loss(
@@ -139,11 +142,11 @@ def contrastive_loss(
 
     Parameters
     ----------
-    log_perturbed : Tensor of shape (n_nodes, n_classes)
+    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (n_nodes, n_classes)
+    log_target : Tensor of shape (..., n_nodes, n_classes)
         Log-probabilities of the clean forward; no gradient flows into them.
-    weights : Tensor of shape (n_nodes,)
+    weights : Tensor of shape (..., n_nodes)
         Contrastive loss weights (paper: w).
     operator : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None, default=None
         M_P - mu_1 M_N; None leaves the pair loss out.
@@ -154,8 +157,8 @@ def contrastive_loss(
 
     Returns
     -------
-    Tensor, scalar
-        The loss.
+    Tensor of shape (...,)
+        The loss; of each model, where there is a dimension of models.
 
     Examples
     --------
@@ -169,4 +172,4 @@ def contrastive_loss(
     if operator is not None and pair_weight:
         pairs = pair_loss(log_perturbed, log_target, operator, divergence)
         losses = losses + pair_weight * pairs
-    return (weights * losses).mean()
+    return (weights * losses).mean(dim=-1)

@@ -1,28 +1,35 @@
 """Contrastive pairs by relative distance (Eq. 12-14 of the paper).
 
 The distances of a block of anchors to all nodes are held at a time, never n x n of
-them, and of each anchor's ranked list only the ranks that become pairs are kept.
+them, and of each anchor's ranked list only the ranks that become pairs are kept. A
+sampled subgraph lives for one step: there, only some anchors are ranked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from sktifa.checks import check_adjacency, check_count, check_matrix, check_real
 from sktifa.device import free_memory, resolve_device
 from sktifa.exceptions import GraphError, NotEnoughMemoryError, ParameterError
+from sktifa.tensors.arrays import ArrayOrTensor, as_tensor
 from sktifa.tensors.jit import njit
+from sktifa.tensors.sparse import csr_product, to_csr
 
 __all__ = [
     "LARGEST_SHARED",
     "GraphDistances",
+    "PairSettings",
+    "anchor_pairs",
     "graph_distances",
+    "nearest_pairs",
     "pair_operator",
     "sample_pairs",
     "uniform_pairs",
@@ -36,14 +43,39 @@ _DIVERGENCE_NOISE = 1e-13
 _COSINE_NOISE = 1e-6
 # Distances are ranked in steps of 2^-20: ties are ties in spite of rounding.
 _STEPS = 2**20
+_MOST_STEPS = 2**22
 # A probability below this counts as this in a logarithm.
 _SMALLEST_PROBABILITY = 1e-12
+_SMALLEST_LENGTH = 1e-60
 # Working memory for a block of anchors, and what one entry of it takes in all. On the
 # CPU a block that stays near the cache is faster.
 _BUDGET = {"cpu": 2**27, "cuda": 2**30}
 _BYTES_AN_ENTRY = 48
+# Distances ranked in a step on a subgraph: with 70,000 nodes, those of 60 anchors on a
+# GPU.
+_DISTANCES = {"cpu": 1 << 19, "cuda": 1 << 22}
 # CSR features filled more than this are faster dense.
 _DENSE_FILL = 0.15
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How pairs are chosen; the parameters of `sample_pairs` and `pair_operator`.
+
+    With ``kind="uniform"`` there are no positives, and negatives are drawn uniformly.
+    """
+
+    kind: Literal["tifa", "uniform"] = "tifa"
+    negative_weight: float = 0.5
+    hop_weight: float = 0.5
+    feature_weight: float = 0.75
+    n_positives: int = 5
+    negative_ranks: tuple[int, int] = (50, 150)
+    max_hops: int = 4
+
+    def n_ranks(self, n_nodes: int) -> int:
+        """How many of a graph's nodes are ranked for an anchor."""
+        return min(max(self.n_positives, self.negative_ranks[1]), max(n_nodes - 1, 0))
 
 
 @dataclass(frozen=True)
@@ -95,15 +127,16 @@ def graph_distances(
     adjacency = check_adjacency(adjacency)
     graph_features = check_matrix(graph_features, "graph_features")
     check_count(max_hops, "max_hops", high=254)
-    n_nodes = adjacency.shape[0]
-    device = resolve_device(device)
-    if device.type not in _BUDGET:
-        device = torch.device("cpu")
-    indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
-    unit = _unit_rows(graph_features, device)
+    device = _ranking_device(device)
+    ranking = _Ranking(
+        *_pattern(adjacency, device),
+        _features(graph_features, device),
+        None,
+        PairSettings(max_hops=max_hops),
+    )
+    everyone = torch.arange(adjacency.shape[0], device=device)
     return GraphDistances(
-        torch.from_numpy(_hops(indptr, indices, 0, n_nodes, max_hops)).to(device),
-        _negative_cosines(unit, slice(0, n_nodes)),
+        ranking.hops(everyone).to(torch.uint8), ranking.negative_cosines(everyone)
     )
 
 
@@ -203,66 +236,143 @@ def sample_pairs(
     p = check_matrix(distribution, "distribution", dtype=np.float64)
     n_nodes = adjacency.shape[0]
     _check(graph_features, n_nodes, p)
-    # Only the ratios count, and steps of the heaviest term are few enough to index.
-    heaviest = max(
-        1.0,
-        check_real(hop_weight, "hop_weight"),
-        check_real(feature_weight, "feature_weight"),
+    settings = PairSettings(
+        hop_weight=check_real(hop_weight, "hop_weight"),
+        feature_weight=check_real(feature_weight, "feature_weight"),
+        n_positives=check_count(n_positives, "n_positives"),
+        negative_ranks=_check_ranks(negative_ranks),
+        max_hops=check_count(max_hops, "max_hops", high=254),
     )
-    check_count(n_positives, "n_positives")
-    check_count(max_hops, "max_hops", high=254)
-    begin, end = _check_ranks(negative_ranks)
+    begin, end = settings.negative_ranks
     if 8 * n_nodes * (n_positives + end - begin) > free_memory():
         raise NotEnoughMemoryError(
             f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
             f"{n_positives} or the number of negative_ranks={negative_ranks}."
         )
-    device = resolve_device(device)
-    if device.type not in _BUDGET:
-        device = torch.device("cpu")
+    if block_size is not None:
+        check_count(block_size, "block_size", low=1)
+    device = _ranking_device(device)
+    positives, negatives = nearest_pairs(
+        *_pattern(adjacency, device),
+        _features(graph_features, device),
+        torch.tensor(p, device=device),
+        settings,
+        distances=distances,
+        block_size=block_size,
+    )
+    return positives.cpu().numpy().astype(np.int64), (
+        negatives.cpu().numpy().astype(np.int64)
+    )
+
+
+def nearest_pairs(
+    crow: Tensor,
+    col: Tensor,
+    features: Tensor,
+    distribution: Tensor,
+    settings: PairSettings,
+    *,
+    distances: GraphDistances | None = None,
+    block_size: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Do as :func:`sample_pairs` with tensors, on their device: the CPU or CUDA.
+
+    Parameters
+    ----------
+    crow, col : Tensor of int32
+        CSR pattern of a symmetric graph.
+    features : Tensor of float32, shape (n_nodes, n_features), dense or sparse CSR
+        Node features.
+    distribution : Tensor of shape (n_nodes, n_classes)
+        Label distribution of every node.
+    settings : PairSettings
+        What makes a pair.
+    distances, block_size
+        As for :func:`sample_pairs`.
+
+    Returns
+    -------
+    positives : Tensor of int32, shape (n_nodes, n_positives)
+        -1 where the graph has no more nodes.
+    negatives : Tensor of int32, shape (n_nodes, end - begin)
+        The same of the negative sets.
+    """
+    n_nodes, device = len(crow) - 1, crow.device
     if block_size is None:
         block_size = max(1, _BUDGET[device.type] // (_BYTES_AN_ENTRY * n_nodes))
         if block_size > 64:  # a search serves 64 anchors at once
             block_size -= block_size % 64
-    else:
-        check_count(block_size, "block_size", low=1)
-
-    positives = np.full((n_nodes, n_positives), -1, dtype=np.int64)
-    negatives = np.full((n_nodes, end - begin), -1, dtype=np.int64)
-    n_ranks = min(max(n_positives, end), n_nodes - 1)
-    if n_ranks == 0:
-        return positives, negatives
-
-    # What is constant in a row, like the entropy of p_i, is lost in the scaling.
-    probability = torch.tensor(p, device=device)
-    surprise = -probability.clamp(min=_SMALLEST_PROBABILITY).log().T
-    unit = None
-    if feature_weight and distances is None:
-        unit = _unit_rows(graph_features, device)
-    # Writable copies: one compiled kernel fits all arrays.
-    indptr, indices = adjacency.indptr.astype(np.int64), np.array(adjacency.indices)
-    rank = _rank_numba if device.type == "cpu" else _rank_torch
-
-    for first in range(0, n_nodes, block_size):
-        block = slice(first, min(first + block_size, n_nodes))
-        terms = [(1 / heaviest, probability[block] @ surprise, _DIVERGENCE_NOISE)]
-        if hop_weight:
-            if distances is None:
-                counts = _hops(indptr, indices, block.start, block.stop, max_hops)
-                hops = torch.from_numpy(counts).to(device)
-            else:
-                hops = _rows(distances.hops, block, device)
-            terms.append((hop_weight / heaviest, hops, 0.0))
-        if feature_weight:
-            if distances is not None:
-                cosines = _rows(distances.negative_cosines, block, device)
-            elif unit is not None:
-                cosines = _negative_cosines(unit, block)
-            terms.append((feature_weight / heaviest, cosines, _COSINE_NOISE))
-        ranked = rank(terms, first, n_ranks)
-        positives[block, :n_ranks] = ranked[:, :n_positives]
-        negatives[block, : max(n_ranks - begin, 0)] = ranked[:, begin:end]
+    begin, end = settings.negative_ranks
+    sets = torch.full(
+        (n_nodes, settings.n_positives + end - begin), -1, dtype=torch.int32
+    ).to(device)
+    positives, negatives = sets.split([settings.n_positives, end - begin], dim=1)
+    n_ranks = settings.n_ranks(n_nodes)
+    if n_ranks:
+        ranking = _Ranking(crow, col, features, distribution, settings, distances)
+        for anchors in torch.arange(n_nodes, device=device).split(block_size):
+            ranked = ranking.nearest(anchors, n_ranks)
+            for kind, part in (
+                (positives, ranked[:, : settings.n_positives]),
+                (negatives, ranked[:, begin:end]),
+            ):
+                kind[anchors, : part.shape[1]] = part
     return positives, negatives
+
+
+def anchor_pairs(
+    crow: Tensor,
+    col: Tensor,
+    features: Tensor,
+    distribution: Tensor | None,
+    settings: PairSettings,
+    generator: torch.Generator,
+    n_anchors: int | None = None,
+) -> Tensor:
+    """Choose the pairs of some anchors inside a subgraph (Eq. 12-14).
+
+    Ranking all nodes for all anchors is quadratic. Random anchors are ranked
+    against all nodes of the subgraph, as many as make four million distances (on the
+    CPU half a million), and their pairs weigh n / n_anchors: the pair loss is right on
+    average. A subgraph of up to 2,000 nodes (700) has all of its pairs.
+
+    Parameters
+    ----------
+    crow, col, features, settings
+        As for :func:`nearest_pairs`.
+    distribution : Tensor of shape (n_nodes, n_classes) or None
+        Label distribution of every node; None for uniform pairs.
+    generator : torch.Generator
+        On the device of the graph; advances.
+    n_anchors : int, default=None
+        None takes as many as are cheap.
+
+    Returns
+    -------
+    Tensor, sparse CSR of float32, shape (n_nodes, n_nodes)
+        ``M_P - mu_1 M_N``, with empty rows where a node is no anchor.
+    """
+    n, device = len(crow) - 1, crow.device
+    if n_anchors is None:
+        n_anchors = max(1, _DISTANCES.get(device.type, 1 << 19) // max(n, 1))
+    size = min(n, n_anchors)
+    anchors = torch.randperm(n, generator=generator, device=device)[:size].sort().values
+    begin, end = settings.negative_ranks
+    if settings.kind == "uniform":
+        count = end - begin if n > 1 else 0
+        negatives = torch.randint(
+            max(n - 1, 1), (size, count), generator=generator, device=device
+        )
+        negatives += negatives >= anchors[:, None]
+        positives = negatives[:, :0]
+    else:
+        ranking = _Ranking(crow, col, features, distribution, settings)
+        ranked = ranking.nearest(anchors, settings.n_ranks(n))
+        positives, negatives = ranked[:, : settings.n_positives], ranked[:, begin:end]
+    columns, values = _entries(positives, negatives, settings.negative_weight)
+    counts = torch.zeros(n, dtype=torch.int32, device=device)
+    counts.index_fill_(0, anchors, columns.shape[1])
+    return _operator(counts, columns, values * (n / max(size, 1)))
 
 
 def uniform_pairs(
@@ -297,6 +407,8 @@ def uniform_pairs(
     array([[1, 1, 1],
            [0, 0, 0]])
     """
+    check_count(n_nodes, "n_nodes")
+    check_count(n_negatives, "n_negatives")
     positives = np.empty((n_nodes, 0), dtype=np.int64)
     if n_nodes < 2:
         return positives, np.full((n_nodes, n_negatives), -1, dtype=np.int64)
@@ -307,8 +419,10 @@ def uniform_pairs(
 
 
 def pair_operator(
-    positives: np.ndarray, negatives: np.ndarray, negative_weight: float
-) -> csr_array:
+    positives: ArrayOrTensor,
+    negatives: ArrayOrTensor,
+    negative_weight: float | Tensor,
+) -> csr_array | Tensor:
     r"""Put positive and negative sets into one sparse matrix.
 
     Row i of :math:`M_P - \mu_1 M_N` holds :math:`1 / |P_i|` at the positives of node i
@@ -317,15 +431,19 @@ def pair_operator(
 
     Parameters
     ----------
-    positives, negatives : ndarray of int64, shape (n_nodes, any)
-        Sets from :func:`sample_pairs` or :func:`uniform_pairs`; -1 fills up a row.
-    negative_weight : float
+    positives, negatives : ndarray or Tensor of integers, shape (..., n_nodes, any)
+        Sets from :func:`sample_pairs`, :func:`nearest_pairs` or :func:`uniform_pairs`;
+        -1 fills up a row. Tensors may hold the sets of several models.
+    negative_weight : float or Tensor of shape (n_models,)
         Weight of the negative pairs (paper: mu_1).
 
     Returns
     -------
     csr_array of float32, shape (n_nodes, n_nodes)
         The operator, indices sorted.
+    Tensor, sparse CSR of float32
+        On the tensors' device, where tensors are given; of several models a block each,
+        shape (n_models * n_nodes, n_models * n_nodes).
 
     Examples
     --------
@@ -336,24 +454,96 @@ def pair_operator(
            [ 1. ,  0. , -0.5],
            [-0.5,  0. ,  0. ]], dtype=float32)
     """
-    n_nodes = len(positives)
-    rows, columns, values = [], [], []
-    for pairs, weight in ((positives, 1.0), (negatives, -negative_weight)):
-        present = pairs >= 0
-        counts = present.sum(axis=1)
-        row = np.repeat(np.arange(n_nodes), counts)
-        rows.append(row)
-        columns.append(pairs[present])
-        values.append(weight / counts[row])
-    operator = coo_array(
+    if not isinstance(positives, Tensor):
+        return _array_operator(positives, negatives, float(negative_weight))
+    columns, values = _entries(positives, negatives, negative_weight)
+    n_nodes, width = columns.shape[-2:]
+    columns = columns.view(-1, n_nodes, width)
+    shift = torch.arange(len(columns), dtype=torch.int32, device=columns.device)
+    columns = columns + shift[:, None, None] * n_nodes
+    counts = shift.new_full((len(columns) * n_nodes,), width)
+    return _operator(counts, columns, values)
+
+
+def _array_operator(
+    positives: np.ndarray, negatives: np.ndarray, negative_weight: float
+) -> csr_array:
+    sets = np.asarray(positives), np.asarray(negatives)
+    n_nodes = len(sets[0])
+    for name, pairs in zip(("positives", "negatives"), sets, strict=True):
+        if pairs.ndim != 2 or len(pairs) != n_nodes or pairs.dtype.kind not in "iu":
+            raise GraphError(
+                f"{name} has shape {pairs.shape} and type {pairs.dtype}; the sets need "
+                "integers, a row a node in both."
+            )
+        wrong = (pairs < -1) | (pairs >= n_nodes)
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0]
+            raise GraphError(
+                f"{name} names node {pairs[row, place]} in row {row}: nodes are 0 to "
+                f"{n_nodes - 1}, and -1 is none."
+            )
+    made = pair_operator(as_tensor(sets[0]), as_tensor(sets[1]), negative_weight)
+    operator = csr_array(
         (
-            np.concatenate(values).astype(np.float32),
-            (np.concatenate(rows), np.concatenate(columns)),
+            made.values().numpy(),
+            made.col_indices().numpy(),
+            made.crow_indices().numpy(),
         ),
-        shape=(n_nodes, n_nodes),
-    ).tocsr()
+        shape=made.shape,
+    )
+    operator.sum_duplicates()
     operator.eliminate_zeros()
     return operator
+
+
+def _entries(
+    positives: Tensor, negatives: Tensor, negative_weight: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return a row's columns, ascending, and their values; 0 for what is missing."""
+    if isinstance(negative_weight, Tensor):
+        negative_weight = negative_weight[:, None, None]
+    columns, values = [], []
+    for pairs, weight in ((positives, 1.0), (negatives, -negative_weight)):
+        present = pairs >= 0
+        share = weight / present.sum(-1, keepdim=True).clamp(min=1)
+        columns.append(pairs.clamp(min=0).int())
+        values.append(torch.where(present, share, 0.0).float())
+    column, order = torch.cat(columns, -1).sort(dim=-1)
+    return column, torch.cat(values, -1).gather(-1, order)
+
+
+def _operator(counts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    crow = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+    return torch.sparse_csr_tensor(
+        crow,
+        columns.flatten(),
+        values.flatten(),
+        (len(counts), len(counts)),
+        check_invariants=False,
+    )
+
+
+def _ranking_device(device: str | torch.device) -> torch.device:
+    device = resolve_device(device)
+    return device if device.type in _BUDGET else torch.device("cpu")
+
+
+def _pattern(adjacency: csr_array, device: torch.device) -> tuple[Tensor, Tensor]:
+    # Copies: the caller's may be read-only.
+    return (
+        torch.from_numpy(adjacency.indptr.astype(np.int32)).to(device),
+        torch.from_numpy(adjacency.indices.astype(np.int32)).to(device),
+    )
+
+
+def _features(features: np.ndarray | csr_array, device: torch.device) -> Tensor:
+    """Put features on the device; sparsely filled ones stay CSR."""
+    if issparse(features):
+        if features.nnz <= _DENSE_FILL * np.prod(features.shape):
+            return to_csr(features, device)
+        features = features.toarray()
+    return torch.tensor(features, dtype=torch.float32, device=device)
 
 
 def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> None:
@@ -386,44 +576,113 @@ def _check_ranks(negative_ranks: tuple[int, int]) -> tuple[int, int]:
     )
 
 
-# A weight, the distances of a block of anchors to all nodes, and their rounding noise.
-_Term = tuple[float, Tensor, float]
+class _Ranking:
+    """Ranks all nodes of a graph by relative distance from some anchors (Eq. 13).
 
-
-def _rank_torch(terms: list[_Term], first: int, n_ranks: int) -> np.ndarray:
-    """Rank all nodes for a block of anchors by the sum of the scaled terms.
-
-    The anchors are the nodes from `first` on; each is left out of its own row, and
-    rows whose range is no more than the noise add 0. Uses the terms up.
+    On the CPU in a few compiled passes over each row while it is in cache, elsewhere in
+    tensor operations that do the same.
     """
-    n_anchors, n_nodes = terms[0][1].shape
-    node = torch.arange(n_nodes, device=terms[0][1].device)
-    row, anchor = node[:n_anchors], node[first : first + n_anchors]
-    total = torch.zeros(n_anchors, n_nodes, device=node.device)
+
+    def __init__(
+        self,
+        crow: Tensor,
+        col: Tensor,
+        features: Tensor,
+        distribution: Tensor | None,
+        settings: PairSettings,
+        distances: GraphDistances | None = None,
+    ) -> None:
+        self.n_nodes, self.device = len(crow) - 1, crow.device
+        self.crow, self.col, self.settings = crow, col, settings
+        self.distances = distances
+        self.distribution = None if distribution is None else distribution.double()
+        if settings.feature_weight and distances is None:
+            self.unit = _unit_rows(features)
+
+    def nearest(self, anchors: Tensor, n_ranks: int) -> Tensor:
+        """Return the nearest nodes of each anchor in order, ties by index, as int32."""
+        weights = self.settings.hop_weight, self.settings.feature_weight
+        # Only the ratios count, and the heaviest term has few enough steps to index.
+        heaviest = max(1.0, *weights)
+        terms = []
+        if self.distribution is not None:
+            # What is constant in a row, the entropy of p_i, is lost in the scaling.
+            surprise = -self.distribution.clamp(min=_SMALLEST_PROBABILITY).log()
+            divergence = self.distribution[anchors] @ surprise.T
+            terms.append((1 / heaviest, divergence, _DIVERGENCE_NOISE))
+        if weights[0]:
+            terms.append((weights[0] / heaviest, self.hops(anchors), 0.0))
+        if weights[1]:
+            cosines = self.negative_cosines(anchors)
+            terms.append((weights[1] / heaviest, cosines, _COSINE_NOISE))
+        rank = _rank_compiled if self.device.type == "cpu" else _rank_on_device
+        return rank(terms, anchors, self.n_nodes, n_ranks)
+
+    def hops(self, anchors: Tensor) -> Tensor:
+        """Hops from the anchors to all nodes, shape (n_anchors, n_nodes)."""
+        if self.distances is not None:
+            return _rows(self.distances.hops, anchors)
+        max_hops = self.settings.max_hops
+        if self.device.type == "cpu":
+            pattern = self.crow.numpy(), self.col.numpy()
+            return torch.from_numpy(_search(*pattern, anchors.numpy(), max_hops))
+        return _reach(self.crow, self.col, anchors, max_hops)
+
+    def negative_cosines(self, anchors: Tensor) -> Tensor:
+        """-cos of the anchors with all nodes, shape (n_anchors, n_nodes)."""
+        if self.distances is not None:
+            return _rows(self.distances.negative_cosines, anchors)
+        unit = self.unit
+        if unit.layout != torch.sparse_csr:
+            return -unit[anchors] @ unit.T
+        rows = _dense_rows(unit, anchors)
+        return (unit @ -rows.T.contiguous()).T.contiguous()
+
+
+# A weight, the distances of some anchors to all nodes, and their rounding noise.
+_Terms = list[tuple[float, Tensor, float]]
+
+
+def _rank_on_device(
+    terms: _Terms, anchors: Tensor, n_nodes: int, n_ranks: int
+) -> Tensor:
+    """Rank all nodes for some anchors by the sum of the scaled terms.
+
+    Each anchor is left out of its own row, and rows whose range is no more than the
+    noise add 0. Uses the terms up.
+    """
+    node = torch.arange(n_nodes, device=anchors.device)
+    row = torch.arange(len(anchors), device=anchors.device)
+    total = torch.zeros(len(anchors), n_nodes, device=anchors.device)
     for weight, distance, noise in terms:
-        distance[row, anchor] = distance[row, (anchor + 1) % n_nodes]
+        distance[row, anchors] = distance[row, (anchors + 1) % n_nodes]
         low, high = distance.aminmax(dim=1, keepdim=True)
         width = high - low
         factor = torch.where(width > noise, weight * _STEPS / width, 0)
         total.addcmul_(distance.sub_(low).to(torch.float32), factor.to(torch.float32))
     key = torch.add(node, total.round_().to(torch.int64), alpha=n_nodes)
-    key[row, anchor] = torch.iinfo(torch.int64).max
-    nearest = key.topk(n_ranks, largest=False, sorted=True).values % n_nodes
-    return nearest.cpu().numpy()
+    key[row, anchors] = torch.iinfo(torch.int64).max
+    nearest = key.topk(n_ranks, largest=False, sorted=True).values
+    return nearest.remainder_(max(n_nodes, 1)).int()
 
 
-def _rank_numba(terms: list[_Term], first: int, n_ranks: int) -> np.ndarray:
-    """Do the same on the CPU, in a few passes over each row while it is in cache."""
-    total = np.zeros(terms[0][1].shape, dtype=np.float32)
-    for weight, distance, noise in terms:
-        _add_scaled(total, weight * _STEPS, distance.numpy(), noise, first)
-    return _smallest(total, first, n_ranks)
+def _rank_compiled(
+    terms: _Terms, anchors: Tensor, n_nodes: int, n_ranks: int
+) -> Tensor:
+    """Do the same on the CPU."""
+    total = np.zeros((len(anchors), n_nodes), dtype=np.float32)
+    if n_nodes > 1:
+        for weight, distance, noise in terms:
+            _add_scaled(
+                total, weight * _STEPS, distance.numpy(), noise, anchors.numpy()
+            )
+    return torch.from_numpy(_smallest(total, anchors.numpy(), n_ranks))
 
 
 @njit(fastmath=True)
-def _add_scaled(total, weight, distance, noise, first):
+def _add_scaled(total, weight, distance, noise, anchors):
     for row in range(len(distance)):
-        values, anchor = distance[row], first + row
+        values, anchor = distance[row], anchors[row]
         low = high = values[anchor - 1]  # any but the anchor's: the last, for node 0
         for part in (values[:anchor], values[anchor + 1 :]):
             for value in part:
@@ -436,16 +695,18 @@ def _add_scaled(total, weight, distance, noise, first):
 
 
 @njit()
-def _smallest(total, first, n_ranks):
+def _smallest(total, anchors, n_ranks):
     """Nodes of the smallest rounded entries of each row, in order, ties by index."""
     n_rows, n_nodes = total.shape
-    ranked = np.empty((n_rows, n_ranks), np.int64)
+    ranked = np.empty((n_rows, n_ranks), np.int32)
     steps = np.empty(n_nodes, np.int64)
     for row in range(n_rows):
-        anchor = first + row
+        anchor = anchors[row]
         largest = 0
         for node in range(n_nodes):
-            steps[node] = np.rint(total[row, node])
+            # What is no number, or beyond any sum of terms, must not become an index.
+            step = total[row, node]
+            steps[node] = np.rint(min(step, _MOST_STEPS)) if step > 0 else 0
             if node != anchor:
                 largest = max(largest, steps[node])
         # A histogram tells below which value there are enough nodes to sort.
@@ -472,63 +733,71 @@ def _smallest(total, first, n_ranks):
     return ranked
 
 
-def _rows(matrix: Tensor, block: slice, device: torch.device) -> Tensor:
-    """Rows of what is shared: on the CPU nobody writes to them, a GPU uses them up."""
-    return matrix[block].to(device, copy=device.type == "cuda")
+def _rows(matrix: Tensor, anchors: Tensor) -> Tensor:
+    return matrix.index_select(0, anchors.to(matrix.device)).to(anchors.device)
 
 
-def _unit_rows(features: np.ndarray | csr_array, device: torch.device) -> Tensor:
-    """Rows scaled to length 1, rows of zeros left; sparsely filled ones stay CSR."""
-    if issparse(features) and features.nnz > _DENSE_FILL * np.prod(features.shape):
-        features = features.toarray()
-    if issparse(features):
-        lengths = np.sqrt(features.multiply(features).sum(axis=1))
-        lengths[lengths == 0] = 1
-        values = features.data / np.repeat(lengths, np.diff(features.indptr))
-        return torch.sparse_csr_tensor(
-            torch.tensor(features.indptr, dtype=torch.int32),
-            torch.tensor(features.indices, dtype=torch.int32),
-            torch.tensor(values, dtype=torch.float32),
-            features.shape,
-        ).to(device)
-    return torch.nn.functional.normalize(
-        torch.tensor(features, dtype=torch.float32, device=device), eps=1e-30
+def _unit_rows(features: Tensor) -> Tensor:
+    """Scale rows to length 1; rows of zeros stay."""
+    if features.layout != torch.sparse_csr:
+        length = torch.linalg.vector_norm(
+            features, dim=1, keepdim=True, dtype=torch.float64
+        )
+        return (features / length.clamp_(min=_SMALLEST_LENGTH)).float()
+    crow, values = features.crow_indices(), features.values().double()
+    counts = crow.diff().long()
+    square = values.new_zeros(len(counts))
+    row = torch.repeat_interleave(counts, output_size=len(values))
+    length = square.index_add_(0, row, values**2).sqrt_().clamp_(min=_SMALLEST_LENGTH)
+    return torch.sparse_csr_tensor(
+        crow,
+        features.col_indices(),
+        (values / length[row]).float(),
+        features.shape,
+        check_invariants=False,
     )
 
 
-def _negative_cosines(unit: Tensor, block: slice) -> Tensor:
-    """-cos of a block of anchors with all nodes, shape (n_anchors, n_nodes)."""
-    if unit.layout != torch.sparse_csr:
-        return -unit[block] @ unit.T
-    return (unit @ -_dense_rows(unit, block).T.contiguous()).T.contiguous()
-
-
-def _dense_rows(matrix: Tensor, block: slice) -> Tensor:
-    """Densify a few rows of a CSR tensor."""
-    crow = matrix.crow_indices()[block.start : block.stop + 1].long()
-    entries = slice(int(crow[0]), int(crow[-1]))
-    n_rows = block.stop - block.start
-    dense = matrix.values().new_zeros(n_rows, matrix.shape[1])
-    rows = torch.arange(n_rows, device=crow.device).repeat_interleave(crow.diff())
-    dense[rows, matrix.col_indices()[entries].long()] = matrix.values()[entries]
+def _dense_rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Densify some rows of a CSR tensor."""
+    crow = matrix.crow_indices().long()
+    start, counts = crow[rows], crow.diff()[rows]
+    of_row = torch.repeat_interleave(counts)
+    first = start - counts.cumsum(0) + counts
+    entry = first[of_row] + torch.arange(len(of_row), device=rows.device)
+    dense = matrix.values().new_zeros(len(rows), matrix.shape[1])
+    dense[of_row, matrix.col_indices()[entry].long()] = matrix.values()[entry]
     return dense
 
 
+def _reach(crow: Tensor, col: Tensor, anchors: Tensor, max_hops: int) -> Tensor:
+    """Hops from each anchor by products: one column an anchor."""
+    n_nodes, ones = len(crow) - 1, torch.ones(len(col), device=col.device)
+    column = torch.arange(len(anchors), device=col.device)
+    reached = torch.zeros(n_nodes, len(anchors), device=col.device)
+    reached[anchors, column] = 1
+    hops = max_hops + 1 - reached
+    for _ in range(max_hops):
+        reached = csr_product(crow, col, ones, reached, n_nodes).add_(reached).sign_()
+        hops -= reached
+    return hops.T.contiguous()
+
+
 @njit()
-def _hops(indptr, indices, start, stop, max_hops):
-    """Hops from the nodes start .. stop - 1 to all nodes, shape (stop - start, n).
+def _search(indptr, indices, anchors, max_hops):
+    """Hops from the anchors to all nodes, shape (n_anchors, n).
 
     Breadth-first searches from 64 nodes at once, one bit each in a node's word.
     """
     n_nodes = len(indptr) - 1
-    hops = np.full((stop - start, n_nodes), max_hops + 1, np.uint8)
+    hops = np.full((len(anchors), n_nodes), max_hops + 1, np.uint8)
     seen = np.empty(n_nodes, np.uint64)
-    for first in range(start, stop, 64):
-        width = min(64, stop - first)
+    for first in range(0, len(anchors), 64):
+        width = min(64, len(anchors) - first)
         seen[:] = 0
         for bit in range(width):
-            seen[first + bit] = np.uint64(1) << np.uint64(bit)
-            hops[first - start + bit, first + bit] = 0
+            seen[anchors[first + bit]] |= np.uint64(1) << np.uint64(bit)
+            hops[first + bit, anchors[first + bit]] = 0
         frontier = seen.copy()
         for level in range(1, max_hops + 1):
             reached = np.zeros(n_nodes, np.uint64)
@@ -543,6 +812,6 @@ def _hops(indptr, indices, start, stop, max_hops):
                     seen[node] |= word
                     for bit in range(width):
                         if (word >> np.uint64(bit)) & np.uint64(1):
-                            hops[first - start + bit, node] = level
+                            hops[first + bit, node] = level
             frontier = reached
     return hops

@@ -20,9 +20,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
-from sktifa.exceptions import GraphError, ParameterError, PerturbationWarning
+from sktifa.checks import as_numbers, check_count, check_real, check_sparse
+from sktifa.device import free_memory
+from sktifa.exceptions import (
+    GraphError,
+    NotEnoughMemoryError,
+    ParameterError,
+    PerturbationWarning,
+)
 from sktifa.tensors.jit import njit
 
 __all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings"]
@@ -116,11 +123,13 @@ class GraphPerturber:
         node.
     GraphError
         The adjacency is not symmetric, has a diagonal, or is not sorted.
+    NotEnoughMemoryError
+        The edges to add would not fit in memory.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from scipy.sparse import csr_array
+    >>> from scipy.sparse import csr_array, issparse
     >>> path = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
     >>> perturber = GraphPerturber(path, np.ones(5), perturbed_nodes=0.4)
     >>> view = perturber.draw(np.random.default_rng(0))
@@ -141,8 +150,14 @@ class GraphPerturber:
         decay: float = 0.5,
         decay_hops: int = 1,
     ) -> None:
+        if not issparse(adjacency) or adjacency.format != "csr":
+            raise GraphError(
+                f"adjacency must be a csr_array, got {type(adjacency).__name__}: "
+                "Graph(adjacency).adjacency is one."
+            )
+        check_sparse(adjacency, "adjacency")
         n_nodes = adjacency.shape[0]
-        weights = np.asarray(loss_weights, dtype=np.float64)
+        weights = np.asarray(as_numbers(loss_weights, "loss_weights"), dtype=np.float64)
         if weights.shape != (n_nodes,):
             raise ParameterError(
                 f"loss_weights has shape {weights.shape}; the graph needs one weight "
@@ -153,32 +168,43 @@ class GraphPerturber:
             raise ParameterError(
                 f"loss_weights[{first}] is {weights[first]}; weights must be finite."
             )
-        _check_at_least("edges_added", edges_added, 0)
-        _check_at_least("edges_removed", edges_removed, 0)
-        _check_at_least("decay_hops", decay_hops, 0)
-        _check_share("perturbed_nodes", perturbed_nodes)
-        _check_share("decay", decay)
-        if not np.isfinite(sharpness):
-            raise ParameterError(f"sharpness must be finite, got {sharpness}.")
+        check_count(edges_added, "edges_added")
+        check_count(edges_removed, "edges_removed")
+        check_count(decay_hops, "decay_hops")
+        check_real(perturbed_nodes, "perturbed_nodes", high=1)
+        check_real(decay, "decay", high=1)
+        check_real(sharpness, "sharpness", low=-np.finfo(np.float64).max)
         if perturbation_rate is not None:
-            _check_at_least("perturbation_rate", perturbation_rate, 0)
+            check_real(perturbation_rate, "perturbation_rate")
 
         self._indptr = adjacency.indptr.astype(np.int64)
         # Writable copies: one compiled kernel fits all arrays.
         self._indices = np.array(adjacency.indices)
         self._reverse = _reverse_arcs(adjacency)
         # Only ratios matter; the largest rate is 1, so that none overflows.
-        exponent = sharpness * weights
+        with np.errstate(over="ignore"):
+            exponent = sharpness * weights
+        if not np.isfinite(exponent).all():
+            raise ParameterError(
+                f"sharpness={sharpness} times the loss weights is beyond floating "
+                "point: lower sharpness."
+            )
         self._rates = np.exp(exponent - exponent.max(initial=-np.inf))
         self._max_nodes = round(perturbed_nodes * n_nodes)
         self._max_flips = np.inf
         if perturbation_rate is not None:
             self._max_flips = perturbation_rate * adjacency.nnz / 2
-        self._edges_added = int(edges_added)
-        self._edges_removed = int(edges_removed)
+        # Limited, as no node can gain more.
+        self._edges_added = min(int(edges_added), max(n_nodes - 1, 0))
+        self._edges_removed = min(int(edges_removed), max(n_nodes - 1, 0))
         self._decay = float(decay)
         # With a decay of 1 the surroundings need no visit.
-        self._decay_hops = 0 if decay == 1 else int(decay_hops)
+        self._decay_hops = 0 if decay == 1 else min(int(decay_hops), n_nodes)
+        if 40 * self.most_added > free_memory():
+            raise NotEnoughMemoryError(
+                f"edges_added={edges_added} to {self._max_nodes} nodes don't fit in "
+                "memory: lower edges_added or perturbed_nodes."
+            )
 
     @property
     def most_removed(self) -> int:
@@ -188,7 +214,7 @@ class GraphPerturber:
     @property
     def most_added(self) -> int:
         """Edges that one draw can add at most."""
-        return self._max_nodes * min(self._edges_added, max(len(self._rates) - 1, 0))
+        return self._max_nodes * self._edges_added
 
     def draw(self, rng: np.random.Generator) -> Perturbation:
         """Draw one perturbed view; equal states of `rng` give equal views.
@@ -238,16 +264,6 @@ class GraphPerturber:
                 stacklevel=2,
             )
         return Perturbation(nodes, np.flatnonzero(~kept), added)
-
-
-def _check_at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ParameterError(f"{name} must be at least {least}, got {value}.")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ParameterError(f"{name} must lie between 0 and 1, got {value}.")
 
 
 def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
@@ -309,6 +325,8 @@ def _slow_down(node, now, decay, hops, indptr, indices, clocks, visited, queue):
                     else:
                         clocks[other] = np.inf
         begin = level_end
+        if begin == end:
+            break
 
 
 @njit()
@@ -333,7 +351,7 @@ def _race(
 
     # Added edges, and for each node a linked list of those that end there: the two
     # ends of edge e are the list entries 2e and 2e + 1.
-    capacity = min(edges_added, max(n_nodes - 1, 0)) * max_nodes
+    capacity = edges_added * max_nodes
     ends = np.empty(2 * capacity, np.int64)
     added_kept = np.ones(capacity, np.bool_)
     following = np.empty(2 * capacity, np.int64)

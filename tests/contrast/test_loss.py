@@ -99,6 +99,35 @@ def test_the_default_direction_is_clean_to_perturbed():
 
 
 @pytest.mark.parametrize("divergence", DIRECTIONS)
+def test_a_stack_has_the_losses_of_its_models(divergence):
+    rng = np.random.default_rng(4)
+    n, n_models = 12, 3
+    sets = [_pairs(n, rng) for _ in range(n_models)]
+    log_p = torch.stack([_log_probabilities(n, 4, i) for i in range(n_models)])
+    log_q = torch.stack([_log_probabilities(n, 4, 9 + i) for i in range(n_models)])
+    weights = torch.from_numpy(rng.uniform(0.2, 2.2, (n_models, n)))
+    operator = pair_operator(
+        *(torch.from_numpy(np.stack(kind)) for kind in zip(*sets, strict=True)), 0.5
+    ).to(torch.float64)
+    of_stack = (
+        self_consistency_loss(log_p, log_q, divergence),
+        pair_loss(log_p, log_q, operator, divergence),
+        contrastive_loss(log_p, log_q, weights, operator, 0.3, divergence),
+    )
+    assert [tuple(part.shape) for part in of_stack] == [(3, n), (3, n), (3,)]
+    for i in range(n_models):
+        one = _operator(*sets[i], 0.5)
+        of_one = (
+            self_consistency_loss(log_p[i], log_q[i], divergence),
+            pair_loss(log_p[i], log_q[i], one, divergence),
+            contrastive_loss(log_p[i], log_q[i], weights[i], one, 0.3, divergence),
+        )
+        for stacked, alone in zip(of_stack, of_one, strict=True):
+            # The operators' entries are float32.
+            torch.testing.assert_close(stacked[i], alone, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("divergence", DIRECTIONS)
 def test_contrastive_loss_is_equation_13(divergence):
     rng = np.random.default_rng(2)
     positives, negatives = _pairs(12, rng)

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
+from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from sktifa.contrast import pairs
 from sktifa.contrast.pairs import (
+    PairSettings,
     graph_distances,
+    nearest_pairs,
     pair_operator,
     sample_pairs,
     uniform_pairs,
@@ -182,14 +186,71 @@ def test_inputs_are_untouched_and_may_be_read_only():
         sample_pairs(sparse, A, p)
 
 
-def test_ranking_for_cuda_against_full_sort(monkeypatch):
-    """The torch operations that rank on CUDA, run here on the CPU."""
-    monkeypatch.setattr(pairs, "_rank_numba", pairs._rank_torch)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_ranking_for_cuda_against_full_sort(monkeypatch, sparse):
+    """The tensor operations that rank on CUDA, run here on the CPU."""
+    monkeypatch.setattr(pairs, "_rank_compiled", pairs._rank_on_device)
+    monkeypatch.setattr(
+        pairs,
+        "_search",
+        lambda *pattern: pairs._reach(*map(torch.tensor, pattern)).numpy(),
+    )
     X, A, p = _random_graph(130)
-    positives, negatives = sample_pairs(X, A, p, negative_ranks=(50, 90), block_size=50)
+    features = csr_array(X) if sparse else X
+    positives, negatives = sample_pairs(
+        features, A, p, negative_ranks=(50, 90), block_size=50
+    )
     D = _distances(X, A.toarray(), p)
     _assert_ranks(D, positives, 0)
     _assert_ranks(D, negatives, 50)
+
+
+def test_hops_from_some_anchors(device):
+    _, A, _ = _random_graph(90, density=0.03)
+    crow = torch.tensor(A.indptr, device=device)
+    col = torch.tensor(A.indices, device=device)
+    anchors = torch.tensor([3, 80, 41], device=device)
+    expected = shortest_path(A, unweighted=True)[[3, 80, 41]]
+    for max_hops in (0, 1, 4):
+        ranking = pairs._Ranking(
+            crow, col, torch.ones(90, 1), None, PairSettings(max_hops=max_hops)
+        )
+        capped = np.where(expected > max_hops, max_hops + 1, expected)
+        np.testing.assert_array_equal(ranking.hops(anchors).cpu(), capped)
+
+
+def test_pairs_stay_on_the_device(device):
+    X, A, p = _random_graph(130)
+    found = nearest_pairs(
+        torch.tensor(A.indptr, device=device),
+        torch.tensor(A.indices, device=device),
+        torch.tensor(X, device=device),
+        torch.tensor(p, device=device),
+        PairSettings(negative_ranks=(50, 90)),
+    )
+    D = _distances(X, A.toarray(), p)
+    for sets, begin in zip(found, (0, 50), strict=True):
+        assert sets.device.type == device.type and sets.dtype == torch.int32
+        _assert_ranks(D, sets.cpu().numpy().astype(np.int64), begin)
+
+
+def test_only_the_direction_of_features_counts():
+    """Whatever their scale: squares of such features have no place in float32."""
+    X, A, p = _random_graph(60)
+    X *= np.random.default_rng(1).random(X.shape, dtype=np.float32)
+    expected = sample_pairs(X, A, p)
+    for scale in (1e-30, 1e30):
+        for features in (X * np.float32(scale), csr_array(X * np.float32(scale))):
+            found = sample_pairs(features, A, p)
+            for a, b in zip(expected, found, strict=True):
+                assert (a == b).mean() > 0.999
+
+
+def test_no_distance_becomes_an_index_out_of_range():
+    total = np.zeros((1, 6), np.float32)
+    total[0, 1:] = np.nan, np.inf, -np.inf, 1e30, 3
+    ranked = pairs._smallest(total, np.array([0]), 5)
+    assert ranked[0, 2] == 5 and sorted(ranked[0]) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.cuda
@@ -264,6 +325,48 @@ def test_pair_operator_averages_over_the_sets(negative_weight):
     assert operator.dtype == np.float32 and operator.has_sorted_indices
     assert (operator.data != 0).all()
     np.testing.assert_allclose(operator.toarray(), expected, atol=1e-7)
+
+
+def test_pair_operator_of_tensors_is_that_of_arrays(device):
+    rng = np.random.default_rng(0)
+    n, weights = 7, [0.5, 0.0, 2.0]
+    positives = rng.integers(-1, n, (3, n, 2))
+    negatives = rng.integers(-1, n, (3, n, 4))
+    expected = [
+        pair_operator(*sets, weight).toarray()
+        for *sets, weight in zip(positives, negatives, weights, strict=True)
+    ]
+    sets = [
+        torch.tensor(part, dtype=torch.int32, device=device)
+        for part in (positives, negatives)
+    ]
+    one = pair_operator(sets[0][0], sets[1][0], 0.5)
+    assert one.layout == torch.sparse_csr and one.col_indices().dtype == torch.int32
+    np.testing.assert_allclose(one.to_dense().cpu(), expected[0], atol=1e-7)
+    stack = pair_operator(*sets, torch.tensor(weights, device=device))
+    assert stack.device.type == device.type
+    np.testing.assert_allclose(stack.to_dense().cpu(), block_diag(*expected), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "match"),
+    [
+        ([[1], [7]], [[0], [0]], "positives names node 7 in row 1"),
+        ([[1], [0]], [[-2], [0]], "negatives names node -2 in row 0"),
+        ([[1], [0]], [[0.5], [0]], "integers"),
+        ([[1], [0]], [[0]], "a row a node"),
+        ([1, 0], [[0], [0]], "a row a node"),
+    ],
+)
+def test_sets_are_checked(positives, negatives, match):
+    with pytest.raises(GraphError, match=match):
+        pair_operator(np.array(positives), np.array(negatives), 0.5)
+
+
+@pytest.mark.parametrize("n_negatives", [1.5, -1, "3"])
+def test_uniform_pairs_check_how_many(n_negatives):
+    with pytest.raises(ParameterError, match="n_negatives"):
+        uniform_pairs(5, n_negatives, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("weight", [1e12, 1e15, 1e20, 1e300])

@@ -16,7 +16,12 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.exceptions import GraphError, ParameterError, PerturbationWarning
+from sktifa.exceptions import (
+    GraphError,
+    NotEnoughMemoryError,
+    ParameterError,
+    PerturbationWarning,
+)
 
 ALPHA = 1e-3
 
@@ -384,11 +389,34 @@ def test_warns_only_when_an_edge_limit_is_missed():
         {"decay": 2.0},
         {"decay_hops": -1},
         {"sharpness": float("inf")},
+        {"sharpness": 1e308},
+        {"edges_added": 1.5},
+        {"edges_added": 2**63},
+        {"edges_removed": 1.5},
+        {"decay_hops": 0.5},
+        {"perturbed_nodes": "half"},
     ],
 )
 def test_parameters_out_of_range(parameters):
     with pytest.raises(ParameterError, match=next(iter(parameters))):
-        GraphPerturber(_csr(_karate()), np.ones(34), **parameters)
+        GraphPerturber(_csr(_karate()), np.full(34, 2.0), **parameters)
+
+
+def test_parameters_beyond_what_a_graph_has():
+    """As many edges as there are, and hops until there is nowhere left to go."""
+    dense = _hub()
+    perturber = GraphPerturber(
+        _csr(dense),
+        np.ones(26),
+        perturbed_nodes=1 / 26,
+        edges_added=10**12,
+        edges_removed=0,
+        decay_hops=10**9,
+    )
+    view = perturber.draw(np.random.default_rng(0))
+    assert view.n_flipped_edges == 25 - dense[view.nodes[0]].sum()
+    with pytest.raises(NotEnoughMemoryError, match="edges_added"):
+        GraphPerturber(csr_array((10**6, 10**6)), np.ones(10**6), edges_added=10**12)
 
 
 def test_weights_are_checked():
@@ -398,6 +426,8 @@ def test_weights_are_checked():
     w[3] = np.nan
     with pytest.raises(ParameterError, match=r"loss_weights\[3\]"):
         GraphPerturber(_csr(_karate()), w)
+    with pytest.raises(GraphError, match="loss_weights"):
+        GraphPerturber(_csr(_karate()), ["heavy"] * 34)
 
 
 @pytest.mark.parametrize(
@@ -406,3 +436,14 @@ def test_weights_are_checked():
 def test_adjacency_must_be_symmetric_without_diagonal(dense):
     with pytest.raises(GraphError, match="symmetric"):
         GraphPerturber(_csr(dense), np.ones(len(dense)))
+
+
+def test_adjacency_is_a_sound_csr_array():
+    with pytest.raises(GraphError, match="must be a csr_array"):
+        GraphPerturber(_karate(), np.ones(34))
+    with pytest.raises(GraphError, match="must be a csr_array"):
+        GraphPerturber(_csr(_karate()).tocsc(), np.ones(34))
+    broken = _csr(_karate())
+    broken.indices[0] = 10**8
+    with pytest.raises(GraphError, match="column 100000000"):
+        GraphPerturber(broken, np.ones(34))

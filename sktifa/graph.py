@@ -486,11 +486,11 @@ class Graph:
         label : column name, default=None
             The column of `nodes` with the labels. It never becomes a feature.
         encoder : "auto", "passthrough" or transformer, default="auto"
-            "auto" is skrub's ``TableVectorizer`` where skrub is installed and
-            :class:`~sktifa.frames.TableEncoder` elsewhere. "passthrough" takes numbers
-            as they are and nothing else. A transformer is given the columns as a data
-            frame; one that is fitted, such as `encoder` of an earlier result, is not
-            fitted again.
+            "auto" is :class:`~sktifa.frames.TableEncoder`, with skrub's
+            ``TableVectorizer`` around it where skrub is installed and not all columns
+            are numbers. "passthrough" takes numbers as they are and nothing else. A
+            transformer is given the columns as a data frame; one that is fitted, such
+            as `encoder` of an earlier result, is not fitted again.
         directed : {"symmetrize", "error"}, default="symmetrize"
             What to do with an edge that has another weight the other way: keep the
             larger and warn, or raise.

@@ -13,9 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import GraphError, LabelError, ParameterError
@@ -315,7 +313,8 @@ def _encoded(
         report.append(f"features: {listed(chosen)}, as they are")
         return _passed_through(nodes, chosen), [str(c) for c in chosen], None
     if isinstance(encoder, str):
-        skrub = importlib.util.find_spec("skrub") is not None
+        told = {nodes[column].kind for column in chosen} - {"number", "flag"}
+        skrub = told and importlib.util.find_spec("skrub") is not None
         encoder = _table_vectorizer() if skrub else TableEncoder()
     given: Any = nodes.select(chosen)
     if not isinstance(encoder, TableEncoder):
@@ -366,14 +365,12 @@ def _passed_through(nodes: Table, chosen: list[Any]) -> NDArray[np.float32]:
 
 
 def _table_vectorizer() -> Any:
-    """Make skrub's encoder, with numbers brought to one scale as ours has them."""
+    """Make skrub's encoder, with numbers filled and scaled as ours does it."""
     import skrub
 
     return skrub.TableVectorizer(
-        numeric=make_pipeline(SimpleImputer(strategy="median"), StandardScaler()),
-        datetime=make_pipeline(
-            skrub.DatetimeEncoder(), SimpleImputer(strategy="median"), StandardScaler()
-        ),
+        numeric=TableEncoder(),
+        datetime=make_pipeline(skrub.DatetimeEncoder(), TableEncoder()),
         high_cardinality=skrub.StringEncoder(random_state=0),
     )
 

@@ -38,12 +38,12 @@ customers = pd.DataFrame(
 )
 customers.loc[rng.random(n) < 0.1, "age"] = None  # gaps
 truth = customers["plan"].to_numpy(dtype=str)
-known = rng.random(n) < 0.1
+known = rng.random(n) < 0.15
 customers.loc[~known, "plan"] = None
 
-caller = rng.integers(0, n, 2000)
-called = rng.integers(0, n, 2000)
-kept = (premium[caller] == premium[called]) | (rng.random(2000) < 0.3)
+caller = rng.integers(0, n, 5000)
+called = rng.integers(0, n, 5000)
+kept = (premium[caller] == premium[called]) | (rng.random(5000) < 0.3)
 calls = pd.DataFrame({"from": names[caller[kept]], "to": names[called[kept]]})
 
 folder = Path(tempfile.mkdtemp())

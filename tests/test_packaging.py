@@ -33,8 +33,10 @@ def test_the_wheel_runs_the_demo_in_a_fresh_environment(tmp_path):
     run(sys.executable, "-m", "venv", tmp_path / "env")
     scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     pinned = ROOT / "constraints.txt"
-    run(scripts / "python", "-m", "pip", "install", "-q", "-c", pinned, wheel)
+    # The checkout must not be taken for what is installed.
     away = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pip = scripts / "python", "-m", "pip", "install", "-q", "-c", pinned, wheel
+    run(*pip, cwd=tmp_path, env=away)
     told = run(
         *(scripts / "sktifa", "demo", "--splits", 1, "--epochs", 3),
         cwd=tmp_path,

@@ -1,7 +1,7 @@
 """Data-parallel training: the same script, started by ``torchrun``.
 
 Every process holds the whole graph and the same model, and trains on subgraphs of its
-own; gradients are averaged by ``DistributedDataParallel``. What decides how training
+own; gradients are averaged at every step. What decides how training
 goes on (validation, early stopping, seeds) is process 0's to say. With one process,
 everything here does nothing.
 """
@@ -9,22 +9,22 @@ everything here does nothing.
 from __future__ import annotations
 
 import os
-import warnings
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "agree",
+    "averaged",
     "join",
     "local_device",
     "mean",
     "n_ranks",
-    "parallel",
     "rank",
     "share",
+    "shared",
 ]
 
 T = TypeVar("T")
@@ -80,21 +80,29 @@ def mean(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def parallel(step: nn.Module, all_used: bool = False) -> nn.Module:
-    """Average the gradients of a module whose forward is a whole step's loss.
+def shared(value: torch.Tensor) -> torch.Tensor:
+    """Return process 0's tensor to all."""
+    if n_ranks() > 1:
+        distributed.broadcast(value, src=0)
+    return value
 
-    One forward a step, however often the encoder inside runs; buffers stay each
-    process's own until `share`. Some convolutions hold parameters that they don't use;
-    `all_used` says that there are none.
-    """
+
+def averaged(
+    grads: Sequence[torch.Tensor | None], parameters: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Average gradients over the processes; one that is missing is 0."""
+    whole = [
+        torch.zeros_like(p) if g is None else g
+        for g, p in zip(grads, parameters, strict=True)
+    ]
     if n_ranks() == 1:
-        return step
-    with warnings.catch_warnings():
-        # Its successor is not in all versions of PyTorch that we run with.
-        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
-        return DistributedDataParallel(
-            step, broadcast_buffers=False, find_unused_parameters=not all_used
-        )
+        return whole
+    # One message for all of them.
+    flat = torch.cat([grad.reshape(-1) for grad in whole])
+    distributed.all_reduce(flat)
+    flat /= n_ranks()
+    parts = flat.split([grad.numel() for grad in whole])
+    return [part.view_as(grad) for part, grad in zip(parts, whole, strict=True)]
 
 
 @torch.no_grad()

@@ -755,6 +755,16 @@ class Graph:
         return whole.all_nodes
 
     @property
+    def whole(self) -> Graph:
+        """The same graph with all of its nodes selected."""
+        return self if self.is_whole else Graph._of(self._whole, None)
+
+    def is_same_graph(self, other: Graph) -> bool:
+        """Tell whether two selections are of one graph, or of equal ones."""
+        # A fingerprint of millions of arcs takes seconds.
+        return self._whole is other._whole or self.fingerprint == other.fingerprint
+
+    @property
     def is_whole(self) -> bool:
         """Whether all nodes are selected, in order."""
         return self._selected is None

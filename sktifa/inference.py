@@ -25,13 +25,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from sktifa.device import free_memory
 from sktifa.sampling.prefetch import prefetch
 from sktifa.tensors.arrays import as_tensor
 from sktifa.tensors.device_graph import DeviceGraph
+from sktifa.tensors.features import Features
 from sktifa.tensors.jit import njit
-from sktifa.tensors.sparse import Adjacency, Features
+from sktifa.tensors.sparse import Adjacency
 from sktifa.training.encoders import Encoder
-from sktifa.training.sources import NodeFeatures, free_memory, record_stream
+from sktifa.training.sources import NodeFeatures, record_stream
 
 __all__ = ["LayerwisePredictor"]
 
@@ -99,7 +101,7 @@ class LayerwisePredictor:
         """
         encoder.eval()
         if not isinstance(encoder, Encoder):
-            return self._chosen(encoder(*self._everything()), nodes)
+            return self._chosen(encoder(*self._everything())[0], nodes)
         return self._run(encoder, encoder.n_layers, nodes)
 
     @torch.no_grad()
@@ -110,7 +112,7 @@ class LayerwisePredictor:
         encoder.eval()
         if not isinstance(encoder, Encoder):
             embed: Any = encoder.embed
-            return self._chosen(embed(*self._everything()), nodes)
+            return self._chosen(embed(*self._everything())[0], nodes)
         return self._run(encoder, encoder.n_layers - 1, nodes)
 
     # ------------------------------------------------------------ whole layers
@@ -145,6 +147,7 @@ class LayerwisePredictor:
             budget = int(free_memory(self._device) / 2)
         n, n_arcs = self.adjacency.shape[0], self.adjacency.nnz
         widths = [_width(encoder, index) for index in range(n_layers)]
+        n_steps = encoder.propagation_steps if n_layers == encoder.n_layers else 0
         whole = max(
             _bytes(n, n_arcs, n_in, n_out, convolution)
             for (n_in, n_out), convolution in zip(
@@ -157,22 +160,34 @@ class LayerwisePredictor:
             for index in range(n_layers):
                 h = encoder.layer(index, h, graph)
             assert isinstance(h, Tensor)
-            return self._chosen(h, nodes)
+            of_last = h
+            for _ in range(n_steps):
+                h = encoder.propagate(h, of_last, graph)
+            return self._chosen(h[0], nodes)
         out: Tensor | None = None
         every = np.arange(n)
         # A node that is asked for twice would send its neighbours' messages twice.
         asked, place = every, None
         if nodes is not None:
             asked, place = np.unique(nodes, return_inverse=True)
-        for index in range(n_layers):
-            rows = asked if index == n_layers - 1 else every
-            values = torch.empty(len(rows), widths[index][1])
+        scores: Tensor | None = None
+        for index in range(n_layers + n_steps):
+            rows = asked if index == n_layers + n_steps - 1 else every
+            width = widths[min(index, n_layers - 1)]
+            values = torch.empty(len(rows), width[1])
             done = 0
-            for block in self._blocks(encoder, index, widths[index], rows, out, budget):
-                part = encoder.layer(index, block.features, block.graph)
-                values[done : done + block.size] = part[: block.size].cpu()
+            for block in self._blocks(encoder, index, width, rows, out, budget):
+                if index < n_layers:
+                    part = encoder.layer(index, block.features, block.graph)
+                else:
+                    assert isinstance(block.features, Tensor) and scores is not None
+                    own = scores[block.nodes].to(self._device)[None]
+                    part = encoder.propagate(block.features, own, block.graph)
+                values[done : done + block.size] = part[0, : block.size].cpu()
                 done += block.size
             out = values
+            if index == n_layers - 1:
+                scores = out
         assert out is not None
         return self._chosen(out, place)
 
@@ -188,7 +203,7 @@ class LayerwisePredictor:
         budget: int,
     ) -> Iterator[_Block]:
         """Yield a layer's blocks, the next one made while the last is used."""
-        convolution = encoder.convolutions[index]
+        convolution = encoder.convolutions[min(index, encoder.n_layers - 1)]
         kind = _kind(convolution)
         hops = 2 if kind == "HypergraphConv" else 1
         indptr = np.asarray(self.adjacency.indptr)
@@ -241,17 +256,17 @@ class LayerwisePredictor:
             torch.from_numpy(col).to(device),
             weight.to(device),
         )
-        graph.degree = torch.from_numpy(degree).to(device)
+        graph.degree = torch.from_numpy(degree).to(device)[None]
         if extra:
             _lend_arcs(graph, inner)
         index = torch.from_numpy(nodes)
         if hidden is None:
             features: Features | Tensor = self.features.rows(index)
         else:
-            features = hidden.index_select(0, index).to(device)
+            features = hidden.index_select(0, index).to(device)[None]
         if extra:
             features = _with_empty_row(features)
-        return _Block(features, graph, len(rows))
+        return _Block(features, graph, len(rows), index)
 
     @property
     def _degree(self) -> NDArray[np.float32]:
@@ -268,6 +283,7 @@ class _Block:
     features: Features | Tensor
     graph: Adjacency
     size: int
+    nodes: Tensor
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         record_stream(self.features, stream)
@@ -286,12 +302,13 @@ def _lend_arcs(graph: Adjacency, inner: int) -> None:
         weight = torch.ones(arcs.shape[1], device=arcs.device)
     nodes = torch.arange(last, device=arcs.device)
     end = torch.full_like(nodes, last)
-    sent = torch.zeros_like(graph.degree).index_add_(0, arcs[0], weight)
-    missing_out = (graph.degree - sent)[:last].clamp_min_(0)
-    missing_in = graph.degree[:last].clone()
+    degree = graph.degree[0]
+    sent = torch.zeros_like(degree).index_add_(0, arcs[0], weight)
+    missing_out = (degree - sent)[:last].clamp_min_(0)
+    missing_in = degree[:last].clone()
     missing_in[:inner] = 0
     # Rounding must not leave an arc where there is none.
-    missing_out *= missing_out > 1e-4 * graph.degree[:last]
+    missing_out *= missing_out > 1e-4 * degree[:last]
     graph.edge_index = torch.cat(
         [arcs, torch.stack([nodes, end]), torch.stack([end, nodes])], dim=1
     )
@@ -299,12 +316,12 @@ def _lend_arcs(graph: Adjacency, inner: int) -> None:
 
 
 def _with_empty_row(features: Features | Tensor) -> Features | Tensor:
-    dense = features.dense() if isinstance(features, Features) else features
-    padded = torch.cat([dense, dense.new_zeros(1, dense.shape[1])])
     # A residual layer tells features from hidden layers.
     if isinstance(features, Features):
+        dense = features.dense()
+        padded = torch.cat([dense, dense.new_zeros(1, dense.shape[1])])
         return Features(padded, (padded.shape[0], padded.shape[1]))
-    return padded
+    return torch.cat([features, features.new_zeros(1, 1, features.shape[2])], dim=1)
 
 
 def _kind(convolution: nn.Module) -> str:

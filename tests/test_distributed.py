@@ -29,58 +29,41 @@ def tell(**what):
 GRADIENTS = (
     PRELUDE
     + """
-from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
-from sktifa.training.encoders import build_encoder
-from sktifa.training.sources import NodeFeatures, SampledBatches, SubgraphContrast
-from sktifa.tensors.device_graph import DeviceGraph
-from sktifa.training.engine import ContrastiveObjective, _Step
+from sktifa.classifiers.prepare import prepare
+from sktifa.training.encoders import Draw, build_encoder
+from sktifa.training.stacking import stack
+from sktifa.training.terms import Step
 
 cpu = torch.device("cpu")
-codes = np.where(np.arange(600) < 300, y, -1)
 sampler = SAINTTIFASampler(300, walk_length=1, sharpness=0, device="cpu",
-                           random_state=3).fit(graph)
-assert sampler.n_subgraphs_ == 2
+                           random_state=3)
+model = TIFAGCLClassifier(
+    "arma", hidden_size=8, normalization="layer", pairing="uniform",
+    feature_mask_rate=0.0, sampler=sampler, device="cpu", random_state=0)
+problem = prepare(model, graph, np.where(np.arange(600) < 300, y, -1), cpu)
+encoder = build_encoder(problem.encoder, seed=0)
+terms, target = stack([problem.terms], cpu), stack([problem.target], cpu)
+parameters = list(encoder.parameters())
+certain = Draw(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1), False)
 
-def batches(of, n_ranks):
-    return SampledBatches(
-        sampler, DeviceGraph.from_graph(graph, cpu),
-        NodeFeatures(graph.features, cpu), torch.from_numpy(codes),
-        torch.full((600,), 1 / 300),
-        contrast=SubgraphContrast(
-            torch.linspace(0.2, 2, 600), PerturbationSettings(),
-            torch.linspace(0.2, 2, 600), 0.0, PairSettings("uniform")),
-        generator=torch.Generator().manual_seed(of), logits=None,
-        rank=of, n_ranks=n_ranks)
+def grads(of):
+    source = problem.source(cpu)
+    source._rank, source._n_ranks = of, 2
+    # Perturbations have the process's seed.
+    source._generator.manual_seed(of)
+    (batch,) = source.epoch()
+    step = Step(encoder, batch, lambda number, row_keep: certain, target)
+    losses = [term(step) for term in terms]
+    loss = sum(l.mean() for l in losses)
+    return torch.autograd.grad(loss, parameters, allow_unused=True)
 
-def make():
-    encoder = build_encoder("arma", 16, 8, 3, n_layers=2, dropout=0.0, residual=False,
-                            normalization="layer", seed=rank)  # not the same seed
-    objective = ContrastiveObjective(0.05, "clean_to_perturbed", 1.0, "evaluation")
-    return _Step(encoder, objective)
+def flat(parts):
+    return torch.cat([torch.zeros_like(p).ravel() if g is None else g.ravel()
+                      for g, p in zip(parts, parameters)])
 
-def grads(step):
-    return torch.cat([torch.zeros_like(p).ravel() if p.grad is None else p.grad.ravel()
-                      for p in step.parameters()])
-
-step = make()
-shared = distributed.parallel(step)
-(batch, clean), = batches(rank, 2).epoch(step.encoder, None)
-for _ in range(2):  # a second step must work, too
-    step.zero_grad()
-    shared.train()
-    shared(batch, clean, torch.Generator().manual_seed(0)).backward()
-together = grads(step)
-
-alone = make()
-alone.load_state_dict(step.state_dict())
-total = 0
-for of in (0, 1):
-    (batch, clean), = batches(of, 2).epoch(alone.encoder, None)
-    alone.train()
-    total = total + alone(batch, clean, torch.Generator().manual_seed(0)) / 2
-total.backward()
-error = (grads(alone) - together).abs().max().item()
-tell(error=error, scale=grads(alone).abs().max().item(),
+together = flat(distributed.averaged(grads(rank), parameters))
+alone = (flat(grads(0)) + flat(grads(1))) / 2
+tell(error=(alone - together).abs().max().item(), scale=alone.abs().max().item(),
      gradient=together.tolist())
 """
 )

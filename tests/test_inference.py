@@ -9,12 +9,13 @@ from torch_geometric.nn import GCN
 from sktifa.datasets import make_block_graph
 from sktifa.graph import Graph
 from sktifa.inference import LayerwisePredictor, _closure, _cut
-from sktifa.tensors.sparse import Adjacency, Features
-from sktifa.training.encoders import ENCODERS, build_encoder
+from sktifa.tensors.features import Features
+from sktifa.tensors.scaling import Scaling
+from sktifa.tensors.sparse import Adjacency
+from sktifa.training.encoders import ENCODERS, EncoderSpec, build_encoder
 from sktifa.training.sources import NodeFeatures
 
 CPU = torch.device("cpu")
-OPTIONS = {"dropout": 0.5, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +36,14 @@ def full(encoder, graph, device=CPU):
     encoder.eval()
     with torch.no_grad():
         features = Features.from_matrix(graph.features, device)
-        return encoder(features, Adjacency.from_csr(graph.adjacency, device))
+        return encoder(features, Adjacency.from_csr(graph.adjacency, device))[0]
 
 
 @pytest.mark.parametrize("kind", ["plain", "weighted"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
     graph = graphs[kind]
-    encoder = build_encoder(
+    spec = EncoderSpec(
         name,
         graph.n_features,
         16,
@@ -50,8 +51,9 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
         n_layers=3,
         residual=True,
         normalization="batch",
-        **OPTIONS,
-    ).to(device)
+        propagation_steps=2,
+    )
+    encoder = build_encoder(spec, seed=0).to(device)
     for norm in encoder.norms:  # running means that are not the identity
         norm.running_mean.uniform_(-1, 1)
         norm.running_var.uniform_(0.5, 2)
@@ -72,7 +74,7 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
             whole = encoder.embed(
                 Features.from_matrix(graph.features, device),
                 Adjacency.from_csr(graph.adjacency, device),
-            )
+            )[0]
         torch.testing.assert_close(
             hidden.to(device), whole[nodes], rtol=1e-4, atol=1e-4
         )
@@ -80,16 +82,7 @@ def test_blocks_equal_the_whole_graph(name, kind, graphs, device):
 
 def test_foreign_modules_see_the_whole_graph(graphs):
     graph = graphs["plain"]
-    encoder = build_encoder(
-        GCN,
-        graph.n_features,
-        16,
-        4,
-        n_layers=2,
-        residual=False,
-        normalization=None,
-        **OPTIONS,
-    )
+    encoder = build_encoder(EncoderSpec(GCN, graph.n_features, 16, 4), seed=0)
     predictor = LayerwisePredictor(
         graph.adjacency, NodeFeatures(graph.features, CPU), 1
     )
@@ -125,9 +118,10 @@ def test_cut_keeps_the_budget_where_it_can():
 def test_features_in_host_memory_or_on_the_device_are_the_same(graphs, device):
     matrix = graphs["plain"].features
     nodes = torch.tensor([3, 1, 3], device=device)
-    for norm in (None, "l1", "l2"):
-        host = NodeFeatures(matrix, device, norm, resident=False)
-        there = NodeFeatures(matrix, device, norm, resident=True)
+    for norm in (None, "l1", "l2", "standard"):
+        scaling = Scaling.learned(matrix, norm)
+        host = NodeFeatures(matrix, device, scaling, resident=False)
+        there = NodeFeatures(matrix, device, scaling, resident=True)
         for index in (nodes, slice(10, 20)):
             torch.testing.assert_close(
                 host.rows(index).dense(), there.rows(index).dense()

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch
+from sktifa.training.stacked import models_at_once, prepare, train_stacked, why_alone
 
 from benchmarks.data import Setting, Split, visible_labels
 from sktifa.cache import LocalMemory
 from sktifa.device import on_device, resolve_device
-from sktifa.training.stacked import models_at_once, prepare, train_stacked, why_alone
 
 # What says where a model is trained, not which.
 _WHERE = ("device", "memory", "verbose")

@@ -2,83 +2,50 @@
 
 from __future__ import annotations
 
-import io
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
-from sklearn.preprocessing import normalize
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import (
-    _num_samples,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import nn
 
 from sktifa import distributed
-from sktifa.callers import (
-    ends_the_loop,
-    refuse_cut,
-    refuse_marks_as_class,
-    refuse_marks_as_wrong,
-)
+from sktifa.callers import ends_the_loop, refuse_marks_as_wrong
 from sktifa.checks import check_rows
+from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
-from sktifa.exceptions import GraphError, LabelError, ParameterError
+from sktifa.exceptions import GraphError, LabelError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
-from sktifa.information.tig import annotated_information
 from sktifa.labels import (
-    check_enough_classes,
-    class_weights,
     encode_labels,
     find_classes,
     is_labelled,
     node_weights,
 )
 from sktifa.rows import RowGraph
-from sktifa.sampling import NeighborSampler, SAINTTIFASampler
-from sktifa.tensors.device_graph import DeviceGraph
-from sktifa.tensors.sparse import Adjacency, Features
-from sktifa.training.encoders import ENCODERS, EncoderName, build_encoder
-from sktifa.training.engine import (
-    Batch,
-    BatchSource,
-    ContrastiveObjective,
-    FullBatch,
-    SupervisedObjective,
-    TrainingLog,
-    Validation,
-    split_generator,
-    train,
+from sktifa.tensors.scaling import FeatureNorm, Scaling
+from sktifa.training.encoders import (
+    ENCODERS,
+    EncoderName,
+    EncoderSpec,
+    build_encoder,
 )
-from sktifa.training.sources import (
-    NodeFeatures,
-    SampledBatches,
-    Sampler,
-    SubgraphContrast,
-    free_memory,
-)
+from sktifa.training.engine import computing, train
+from sktifa.training.problem import Problem, Trained, TrainingLog
+from sktifa.training.sources import NodeFeatures, Sampler, SubgraphContrast
+from sktifa.training.terms import Term
 
 __all__ = ["GNNClassifier"]
 
-# Labelled nodes that each class needs before early_stopping="auto" sets some aside.
-FEWEST_TO_SPARE = 100
-
 SamplerName = Literal["auto", "saint-tifa", "saint-rw", "neighbor"]
-
-# Numbers that a training step keeps a node and unit: input, product, sum, mask, output
-# and gradients. Bytes an arc: pattern, weights, normalised values, both views.
-_COPIES = 8
-_BYTES_AN_ARC = 64
 
 
 class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -91,9 +58,10 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : str, torch.nn.Module class or factory, default="gcn"
-        "gcn", "gat", "sage", "cheb", "arma", "feast", "hypergraph", "graphconv" or
-        "mlp"; or a class or function that makes a module with
-        ``forward(x, edge_index)``, see :func:`sktifa.training.encoders.build_encoder`.
+        "gcn", "appnp" (dense layers, then the scores are propagated), "gat", "sage",
+        "cheb", "arma", "feast", "hypergraph", "graphconv" or "mlp"; or a class or
+        function that makes a module with ``forward(x, edge_index)``, see
+        :func:`sktifa.training.encoders.build_encoder`.
     hidden_size : int, default=64
         Width of the hidden layers.
     n_layers : int, default=2
@@ -104,8 +72,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Add a hidden layer's input to its output.
     normalization : {"batch", "layer"} or None, default=None
         Normalisation of the hidden layers.
-    feature_norm : {"l1", "l2", "max"} or None, default=None
-        Scale each node's features to this norm.
+    propagation_steps : int, default=4
+        Steps ``h <- (1 - teleport) A h + teleport * h0`` that "appnp" takes.
+    teleport : float, default=0.2
+        Weight of a node's own scores in each of them, in [0, 1].
+    feature_norm : {"auto", "standard", "l1", "l2", "max"} or None, default="auto"
+        "standard" standardises the columns, by the features of all nodes that training
+        sees (sparse ones are only divided, and stay sparse); "auto" does so where
+        dense features are real numbers, and leaves 0/1, counts and bags of words; the
+        others scale each node's features to this norm; None leaves them.
     learning_rate : float, default=0.01
         Adam's step size.
     learning_rate_decay : float, default=1.0
@@ -132,6 +107,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         What is watched on the validation nodes: cross-entropy or accuracy.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class in the cross-entropy.
+    extra_terms : sequence of Term or None, default=None
+        More summands of the loss, see :mod:`sktifa.training.terms`.
     setting : {"transductive", "inductive"}, default="transductive"
         Whether training sees the whole graph, or only the graph induced by the nodes
         that `fit` is given. Inductive validation runs on the graph of training and
@@ -165,7 +142,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     network_ : torch.nn.Module
-        The trained encoder, in evaluation mode.
+        The trained encoder, in evaluation mode. Its tensors have a leading dimension
+        of one model.
+    spec_ : EncoderSpec
+        What the encoder was built from.
+    scaling_ : Scaling
+        What is done to features before the first layer.
     sampler_ : sampler
         The fitted sampler, where there is one. Left out of pickles.
     n_features_in_ : int
@@ -214,7 +196,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "dropout": [Interval(numbers.Real, 0, 1, closed="left")],
         "residual": ["boolean"],
         "normalization": [StrOptions({"batch", "layer"}), None],
-        "feature_norm": [StrOptions({"l1", "l2", "max"}), None],
+        "propagation_steps": [Interval(numbers.Integral, 0, None, closed="left")],
+        "teleport": [Interval(numbers.Real, 0, 1, closed="both")],
+        "feature_norm": [StrOptions({"auto", "standard", "l1", "l2", "max"}), None],
         "learning_rate": [Interval(numbers.Real, 0, None, closed="neither")],
         "learning_rate_decay": [Interval(numbers.Real, 0, 1, closed="right")],
         "weight_decay": [Interval(numbers.Real, 0, None, closed="left")],
@@ -226,6 +210,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "tol": [Interval(numbers.Real, 0, None, closed="left")],
         "monitor": [StrOptions({"loss", "accuracy"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
+        "extra_terms": ["array-like", None],
         "setting": [StrOptions({"transductive", "inductive"})],
         "sampler": [
             StrOptions({"auto", "saint-tifa", "saint-rw", "neighbor"}),
@@ -244,7 +229,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Tells `sktifa.callers` that an array in place of a graph is a loss.
     _trains_on_graphs: ClassVar[bool] = True
 
+    classes_: NDArray[Any]
+    network_: nn.Module
+    spec_: EncoderSpec
+    scaling_: Scaling
+    sampler_: Sampler
     # What a fit leaves for prediction and for `_by_row`.
+    _n_nodes: int
     _row_graph: RowGraph | None
     _seen_nodes: NDArray[np.int64] | None
 
@@ -257,7 +248,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         dropout: float = 0.5,
         residual: bool = False,
         normalization: Literal["batch", "layer"] | None = None,
-        feature_norm: Literal["l1", "l2", "max"] | None = None,
+        propagation_steps: int = 4,
+        teleport: float = 0.2,
+        feature_norm: FeatureNorm | None = "auto",
         learning_rate: float = 0.01,
         learning_rate_decay: float = 1.0,
         weight_decay: float = 0.005,
@@ -269,6 +262,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tol: float = 0.0,
         monitor: Literal["loss", "accuracy"] = "loss",
         class_weight: dict | Literal["balanced"] | None = None,
+        extra_terms: Sequence[Term] | None = None,
         setting: Literal["transductive", "inductive"] = "transductive",
         sampler: SamplerName | Sampler | None = None,
         prediction_memory: int | None = None,
@@ -285,6 +279,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.dropout = dropout
         self.residual = residual
         self.normalization = normalization
+        self.propagation_steps = propagation_steps
+        self.teleport = teleport
         self.feature_norm = feature_norm
         self.learning_rate = learning_rate
         self.learning_rate_decay = learning_rate_decay
@@ -297,6 +293,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.monitor = monitor
         self.class_weight = class_weight
+        self.extra_terms = extra_terms
         self.setting = setting
         self.sampler = sampler
         self.prediction_memory = prediction_memory
@@ -349,7 +346,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         distributed.join()
         device = distributed.local_device(resolve_device(self.device))
         with on_device(device):
-            return self._fit(device, X, y, X_val, y_val, sample_weight)
+            return self._train(
+                device, X, y, X_val=X_val, y_val=y_val, sample_weight=sample_weight
+            )
 
     def predict(self, X: Graph | ArrayLike) -> NDArray[Any]:
         """Predict the class of each (selected) node.
@@ -456,74 +455,25 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------ training
 
-    def _fit(
-        self,
-        device: torch.device,
-        X: Any,
-        y: Any,
-        X_val: Any,
-        y_val: Any,
-        sample_weight: Any,
+    def _train(
+        self, device: torch.device, X: Any, y: Any, **more: Any
     ) -> GNNClassifier:
-        random_state = check_random_state(self.random_state)
-        if distributed.n_ranks() > 1:
-            seed = distributed.agree(int(random_state.randint(2**31)))
-            random_state = np.random.RandomState(seed)
-        generator, rng = split_generator(random_state, device)
-        # Processes agree on everything but their dropout.
-        generator.manual_seed(generator.initial_seed() + distributed.rank())
-        refuse_cut(X, X_val)
-        graph, codes, weight = self._training_nodes(X, y, sample_weight)
-        labeled = graph[np.flatnonzero(codes >= 0)], self.classes_[codes[codes >= 0]]
-        train_mask, validation = self._train_and_validation(
-            graph, codes, weight, X_val, y_val, random_state, device
-        )
-        nodes = graph.nodes[train_mask]
-        codes, weight = codes[train_mask], weight[train_mask]
-        if self.setting == "inductive":
-            seen = graph.nodes
-            if validation is not None and not validation.elsewhere:
-                seen = np.setdiff1d(seen, validation.index.cpu().numpy())
-                self._validate_inductively(graph, seen, validation, device)
-            graph, nodes = graph.subgraph(seen), _positions(seen, nodes)
-            self._seen_nodes = seen
-        seed = int(random_state.randint(np.iinfo(np.int32).max))
-        network = self._network(graph.n_features, seed).to(device)
-        objective = self._objective()
-        sampler = self._make_sampler(graph, device, rng)
-        source: BatchSource
-        if sampler is None:
-            batch = self._batch(graph, nodes, codes, weight, device)
-            source = self._source(batch, graph, nodes, codes, rng)
-        else:
-            validates = validation is not None and not validation.elsewhere
-            source = self._sampled_source(
-                sampler, graph, nodes, codes, weight, device, rng, validates
-            )
-        self.network_ = network
+        problem = prepare(self, X, y, device, **more)
+        self.spec_ = problem.encoder
+        labeled = self._labeled_part(problem)
         context = self._init_callback_context(max_subtasks=self.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
-        try:
-            log = train(
-                network,
-                source,
-                objective,
-                validation if self.early_stopping else None,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                learning_rate_decay=self.learning_rate_decay,
-                max_iter=self.max_iter,
-                min_iter=self.min_iter,
-                n_iter_no_change=self.n_iter_no_change,
-                tol=self.tol,
-                monitor=self.monitor,
-                generator=generator,
-                on_epoch=lambda log: self._on_epoch(log, context, labeled),
-            )
-        finally:
-            source.close()
-        self._keep(log)
-        if ends_the_loop(log.interrupted):
+        on_epoch = None
+        if self.verbose or getattr(self, "_skl_callbacks", None):
+            on_epoch = partial(self._on_epoch, context=context, labeled=labeled)
+        (trained,) = train(
+            [problem], device, on_epoch=on_epoch, keeps_on_interrupt=True
+        )
+        if trained.error is not None:
+            self.__dict__.pop("network_", None)
+            raise trained.error
+        self._adopt(problem, trained)
+        if ends_the_loop(trained.log.interrupted):
             raise KeyboardInterrupt
         context.call_on_fit_task_end(
             estimator=self,
@@ -532,45 +482,6 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reconstruction_attributes=dict,
         )
         return self
-
-    def _training_nodes(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Graph, NDArray[np.int64], NDArray[np.float64]]:
-        """Check graph, labels and weights; set what scikit-learn wants to know."""
-        if y is None:
-            raise LabelError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
-        refuse_marks_as_class(self._has_unlabelled, self.missing_label)
-        if is_feature_matrix(X):
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32
-            )
-        else:
-            X = as_graph(X)
-            self.n_features_in_ = X.n_features
-            self.__dict__.pop("feature_names_in_", None)
-            if X.feature_names is not None:
-                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
-        codes, self.classes_ = self._encode(y, X)
-        check_enough_classes(y, codes, self.classes_, self.missing_label)
-        weight = node_weights(sample_weight, len(codes))
-        self._row_graph = self._seen_nodes = None
-        if not isinstance(X, Graph):
-            self._row_graph = RowGraph(X, codes, weight, self.n_neighbors)
-            X, codes = self._row_graph.graph, self._row_graph.codes
-            weight = self._row_graph.weight
-        labeled = codes >= 0
-        if len(np.unique(codes[labeled & (weight > 0)])) < 2:
-            raise LabelError(
-                "only one class has weight: a classifier needs at least 2 classes with "
-                "nodes whose sample_weight is above zero."
-            )
-        of_class = class_weights(self.class_weight, codes, self.classes_)
-        weight = np.where(labeled, weight * of_class[codes], weight)
-        self._n_nodes = X.n_nodes
-        return X, codes, weight
 
     def _encode(
         self, y: Any, X: Any, name: str = "y"
@@ -585,258 +496,26 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         except LabelError:  # not labels of nodes at all
             return False
 
-    def _train_and_validation(
-        self,
-        graph: Graph,
-        codes: NDArray[np.int64],
-        weight: NDArray[np.float64],
-        X_val: Any,
-        y_val: Any,
-        random_state: np.random.RandomState,
-        device: torch.device,
-    ) -> tuple[NDArray[np.bool_], Validation | None]:
-        """Tell the selected nodes that train from those that validate."""
-        train_mask = codes >= 0
-        if X_val is not None or y_val is not None:
-            return train_mask, self._given_validation(graph, X_val, y_val, device)
-        held_out = np.zeros(len(codes), dtype=bool)
-        if self.early_stopping:
-            held_out = _hold_out(codes, self, random_state)
-        if not held_out.any():
-            return train_mask, None
-        return train_mask & ~held_out, _validation(
-            graph.nodes[held_out], codes[held_out], weight[held_out], device
-        )
-
-    def _given_validation(
-        self, graph: Graph, X_val: Any, y_val: Any, device: torch.device
-    ) -> Validation:
-        if X_val is None or y_val is None:
-            raise ParameterError("give X_val and y_val together, or neither.")
-        other = self._graph_of(graph._matching(X_val))
-        known, classes = self._encode(y_val, other, "y_val")
-        place = find_classes(classes, self.classes_, "y_val")
-        if (place < 0).any():
-            unknown = classes.tolist()[int(place.argmin())]
-            raise LabelError(
-                f"y_val has the class {unknown!r}, which no training node has: leave "
-                "its nodes out of X_val, or label one for training."
-            )
-        nodes, labeled = other.nodes, known >= 0
-        codes = place[known[labeled]]
-        weight = np.ones(len(codes))
-        if isinstance(self.class_weight, dict):
-            of_class = [self.class_weight.get(c, 1.0) for c in self.classes_.tolist()]
-            weight = np.array(of_class)[codes]
-        elif self.class_weight == "balanced":
-            weight = compute_sample_weight("balanced", codes)
-        validation = _validation(nodes[labeled], codes, weight, device)
-        if is_feature_matrix(X_val) or not _same_graph(other, graph):
-            self._evaluate_on(other, validation, device)
-        return validation
-
-    def _evaluate_on(
-        self, graph: Graph, validation: Validation, device: torch.device
-    ) -> None:
-        """Evaluate validation nodes on a graph that is not the one trained on."""
-        if self.sampler is None:
-            none = np.empty(0, dtype=np.int64)
-            validation.batch = self._batch(graph, none, none, np.empty(0), device)
-        else:
-            predictor = self._predictor(graph, device)
-            validation.logits = lambda encoder: predictor.logits(encoder).to(device)
-
-    def _validate_inductively(
-        self,
-        graph: Graph,
-        seen: NDArray[np.int64],
-        validation: Validation,
-        device: torch.device,
-    ) -> None:
-        """Let validation see the training nodes and its own, and no others."""
-        index = validation.index.cpu().numpy()
-        both = np.union1d(seen, index)
-        validation.index = torch.from_numpy(_positions(both, index)).to(device)
-        self._evaluate_on(graph.subgraph(both), validation, device)
-
-    def _batch(
-        self,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        weight: NDArray[np.float64],
-        device: torch.device,
-    ) -> Batch:
-        features = graph.features
-        if self.feature_norm is not None:
-            features = normalize(features, norm=self.feature_norm)
-        total = max(weight.sum(), np.finfo(float).tiny)
-        return Batch(
-            Features.from_matrix(features, device),
-            Adjacency.from_csr(graph.adjacency, device),
-            torch.from_numpy(nodes).to(device),
-            torch.from_numpy(codes).to(device),
-            torch.from_numpy(weight / total).float().to(device),
-        )
-
-    def _network(self, n_features: int, seed: int) -> nn.Module:
-        network = build_encoder(
-            self.encoder,
-            n_features,
-            self.hidden_size,
-            len(self.classes_),
-            n_layers=self.n_layers,
-            dropout=self.dropout,
-            residual=self.residual,
-            normalization=self.normalization,
-            seed=seed,
-        )
-        if self.warm_start and hasattr(self, "network_"):
-            try:
-                network.load_state_dict(self.network_.state_dict())
-            except RuntimeError as error:
-                raise ParameterError(
-                    "warm_start goes on from the last fit's weights, but the encoder, "
-                    "its sizes, the number of features or of classes have changed: "
-                    "set warm_start=False or clone the estimator."
-                ) from error
-        return network
-
-    def _objective(self) -> SupervisedObjective | ContrastiveObjective:
-        return SupervisedObjective()
-
-    def _source(
-        self,
-        batch: Batch,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> FullBatch:
-        return FullBatch(batch)
-
-    def _make_sampler(
-        self, graph: Graph, device: torch.device, rng: np.random.Generator
-    ) -> Sampler | None:
-        """Make the sampler that `sampler` asks for; None where the batch is full."""
-        sampler = self.sampler
-        if sampler == "auto":
-            fits = self._full_batch_bytes(graph) < free_memory(device)
-            sampler = None if fits else "saint-tifa"
-        if sampler is None:
-            return None
-        place = device if _fits_graph(graph, len(self.classes_), device) else "cpu"
-        if sampler == "saint-tifa":
-            sampler = SAINTTIFASampler(device=str(place))
-        elif sampler == "saint-rw":
-            sampler = SAINTTIFASampler(sharpness=0, device=str(place))
-        elif sampler == "neighbor":
-            sampler = NeighborSampler(
-                num_neighbors=(10,) * self.n_layers, seeds=self._seeds
-            )
-        else:
-            sampler = clone(sampler)
-        options = sampler.get_params(deep=False)
-        if "random_state" in options and options["random_state"] is None:
-            sampler.set_params(random_state=int(rng.integers(2**31)))
-        if "missing_label" in options:  # it is given class codes
-            sampler.set_params(missing_label=-1)
-        return sampler
-
-    # Nodes that a neighbour sampler starts from.
-    _seeds: ClassVar[Literal["labeled", "all"]] = "labeled"
-
-    def _full_batch_bytes(self, graph: Graph) -> float:
-        """Estimate the memory that a training step on the whole graph takes."""
-        hidden = self.hidden_size * (self.n_layers - 1)
-        units = graph.n_features + hidden + len(self.classes_)
-        arcs = graph.adjacency.nnz
-        products = self.encoder in ("gcn", "sage", "mlp")
-        an_arc = _BYTES_AN_ARC + (0 if products else 4 * _COPIES * hidden)
-        return 4.0 * _COPIES * graph.n_nodes * units + an_arc * arcs
-
-    def _sampled_source(
-        self,
-        sampler: Sampler,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        weight: NDArray[np.float64],
-        device: torch.device,
-        rng: np.random.Generator,
-        validates: bool,
-    ) -> SampledBatches:
-        graph = Graph._of(graph._whole, None)
-        everyone = np.full(graph.n_nodes, -1, dtype=np.int64)
-        everyone[nodes] = codes
-        share = np.zeros(graph.n_nodes, dtype=np.float32)
-        share[nodes] = weight / max(weight.sum(), np.finfo(float).tiny)
-        features = NodeFeatures(graph.features, device, self.feature_norm)
-        fits = _fits_graph(graph, len(self.classes_), device)
-        placed = DeviceGraph.from_graph(graph, device if fits else torch.device("cpu"))
-        information = None
-        if self._needs_information(sampler):
-            information = annotated_information(
-                placed,
-                everyone,
-                len(self.classes_),
-                restart_probability=getattr(
-                    self,
-                    "restart_probability",
-                    getattr(sampler, "restart_probability", 0.15),
-                ),
-                features=(
-                    graph.features
-                    if features.resident is None or self.feature_norm is not None
-                    else features.resident
-                ),
-            )
-        if isinstance(sampler, SAINTTIFASampler):
-            sampler.fit(graph, everyone, information=information, on_device=placed)
-        else:
-            sampler.fit(graph, everyone)
-        predictor = LayerwisePredictor(
-            graph.adjacency, features, self.prediction_memory, placed
-        )
-        generator = torch.Generator(device=device)
-        generator.manual_seed(int(rng.integers(2**31)) + distributed.rank())
-        self.sampler_ = sampler
-        return SampledBatches(
-            sampler,
-            placed,
-            features,
-            torch.from_numpy(everyone).to(device),
-            torch.from_numpy(share).to(device),
-            contrast=self._subgraph_contrast(information, device),
-            generator=generator,
-            logits=(
-                (lambda encoder: predictor.logits(encoder).to(device))
-                if validates
-                else None
-            ),
-            rank=distributed.rank(),
-            n_ranks=distributed.n_ranks(),
-        )
-
-    def _needs_information(self, sampler: Sampler) -> bool:
-        return isinstance(sampler, SAINTTIFASampler) and sampler.sharpness > 0
-
-    def _subgraph_contrast(
-        self, information: torch.Tensor | None, device: torch.device
-    ) -> SubgraphContrast | None:
-        return None
+    def _labeled_part(self, problem: Problem) -> tuple[Graph, NDArray[Any]]:
+        """Return what callbacks are shown: the training nodes and their labels."""
+        index = problem.train.index.numpy()
+        return problem.graph[index], self.classes_[problem.train.target.numpy()]
 
     def _on_epoch(
-        self, log: TrainingLog, context: Any, labeled: tuple[Graph, NDArray[Any]]
+        self,
+        log: TrainingLog,
+        network: nn.Module,
+        *,
+        context: Any,
+        labeled: tuple[Graph, NDArray[Any]],
     ) -> bool:
+        self.network_ = network
         if self.verbose and distributed.rank() == 0 and log.n_iter % self.verbose == 0:
             message = (
                 f"{self.setting}, epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
             )
             if log.validation_scores:
-                message += (
-                    f", validation accuracy {log.validation_scores[-1]:.4f} before it"
-                )
+                message += f", validation accuracy {log.validation_scores[-1]:.4f}"
             print(message)
         if not getattr(self, "_skl_callbacks", None):
             return False
@@ -849,12 +528,43 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reconstruction_attributes=dict,
         )
 
-    def _keep(self, log: TrainingLog) -> None:
+    def _adopt(self, problem: Problem, trained: Trained) -> None:
+        """Become a fitted estimator."""
+        log = trained.log
+        assert trained.network is not None
+        self.network_, self.spec_ = trained.network, problem.encoder
         self.loss_curve_ = log.loss_curve
         self.validation_scores_ = log.validation_scores or None
         self.validation_losses_ = log.validation_losses or None
         self.n_iter_ = log.n_iter
         self.best_iter_ = log.best_iter
+
+    # What a subclass does with what labels tell beyond the cross-entropy.
+
+    # Nodes that a neighbour sampler starts from.
+    _sampled_seeds: ClassVar[Literal["labeled", "all"]] = "labeled"
+    _needs_information: ClassVar[bool] = False
+
+    def _full_batch_factor(self, graph: Graph) -> float:
+        """Return what a step on the whole graph takes, in forward passes' memory."""
+        return 1.0
+
+    def _contrast(
+        self,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return fields of a problem on the whole graph."""
+        return {"terms": ()}
+
+    def _subgraph_contrast(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
+        """Return fields of a problem on subgraphs, and what draws their views."""
+        return {"terms": ()}, None
 
     # ---------------------------------------------------------- prediction
 
@@ -873,11 +583,11 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         device = next(self.network_.parameters()).device
         graph = self._graph_of(X)
         nodes = None if graph.is_whole else graph.nodes
-        with on_device(device):
+        with computing(device):
             return forward(self._predictor(graph, device), nodes).cpu().numpy()
 
     def _predictor(self, graph: Graph, device: torch.device) -> LayerwisePredictor:
-        features = NodeFeatures(graph.features, device, self.feature_norm)
+        features = NodeFeatures(graph.features, device, self.scaling_)
         return LayerwisePredictor(graph.adjacency, features, self.prediction_memory)
 
     def _graph_of(self, X: Any) -> Graph:
@@ -925,75 +635,25 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        # Weights travel as CPU tensors: a model trained on a GPU opens anywhere.
+        # Weights travel as arrays: a model trained on a GPU opens anywhere, and
+        # nothing that is opened runs code.
         state = dict(super().__getstate__())
         state.pop("sampler_", None)  # it holds the whole graph
-        if "network_" in state:
-            buffer = io.BytesIO()
-            torch.save(state.pop("network_"), buffer)
-            state["_network_bytes"] = buffer.getvalue()
+        network = state.pop("network_", None)
+        if network is not None:
+            state["_network_state"] = {
+                name: value.detach().cpu().numpy()
+                for name, value in network.state_dict().items()
+            }
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        stored = state.pop("_network_bytes", None)
+        stored = state.pop("_network_state", None)
         super().__setstate__(state)
         if stored is not None:
-            self.network_ = torch.load(
-                io.BytesIO(stored), map_location="cpu", weights_only=False
+            network = build_encoder(self.spec_, seed=0, dropout=self.dropout)
+            network.load_state_dict(
+                {name: torch.from_numpy(np.array(v)) for name, v in stored.items()}
             )
-
-
-def _same_graph(one: Graph, other: Graph) -> bool:
-    # A fingerprint of millions of arcs takes seconds.
-    return one._whole is other._whole or one.fingerprint == other.fingerprint
-
-
-def _positions(among: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Find distinct nodes among others, in whatever order these are."""
-    order = np.argsort(among)
-    return order[np.searchsorted(among, nodes, sorter=order)]
-
-
-def _fits_graph(graph: Graph, n_classes: int, device: torch.device) -> bool:
-    """Whether the arrays of sampling and propagation fit a device."""
-    needed = _BYTES_AN_ARC * graph.adjacency.nnz + 32 * graph.n_nodes * n_classes
-    return device.type == "cpu" or needed < free_memory(device)
-
-
-def _validation(
-    nodes: NDArray[np.int64],
-    codes: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    device: torch.device,
-) -> Validation:
-    total = weight.sum()
-    # Nothing but zero weights held out: they are worth the same.
-    share = weight / total if total > 0 else np.full(len(weight), 1 / len(weight))
-    return Validation(
-        torch.from_numpy(nodes).to(device),
-        torch.from_numpy(codes).to(device),
-        torch.from_numpy(share).float().to(device),
-    )
-
-
-def _hold_out(
-    codes: NDArray[np.int64],
-    estimator: GNNClassifier,
-    random_state: np.random.RandomState,
-) -> NDArray[np.bool_]:
-    """Choose a share of each class's labelled nodes for validation.
-
-    None at all where a class has too few: training on all of them is then worth more
-    than knowing when to stop.
-    """
-    held_out = np.zeros(len(codes), dtype=bool)
-    fraction = estimator.validation_fraction
-    least = FEWEST_TO_SPARE if estimator.early_stopping == "auto" else 1 / fraction
-    counts = np.bincount(codes[codes >= 0])
-    if counts.min() < least:
-        return held_out
-    for code, count in enumerate(counts):
-        of_class = random_state.permutation(np.flatnonzero(codes == code))
-        held_out[of_class[: int(fraction * count)]] = True
-    return held_out
+            self.network_ = network.eval()

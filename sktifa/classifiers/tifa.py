@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import joblib
@@ -21,34 +22,29 @@ from sktifa.contrast.loss import Divergence
 from sktifa.contrast.pairs import (
     LARGEST_SHARED,
     GraphDistances,
+    PairSettings,
     graph_distances,
-    pair_operator,
-    sample_pairs,
+    nearest_pairs,
+    pair_features,
     uniform_pairs,
 )
-from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.contrast.subgraph import PairSettings, PerturbationSettings
+from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph
-from sktifa.information.loss_weights import loss_weights
+from sktifa.information.loss_weights import loss_weights, trust
+from sktifa.information.propagation import csr_device
 from sktifa.information.tig import (
     annotated_information,
     information_gain,
     label_distribution,
+    teacher_distribution,
 )
-from sktifa.tensors.sparse import to_csr
+from sktifa.tensors.device_graph import DeviceGraph
+from sktifa.tensors.scaling import FeatureNorm
 from sktifa.training.encoders import EncoderName
-from sktifa.training.engine import (
-    Batch,
-    Contrast,
-    ContrastiveObjective,
-    FullBatch,
-    PerturbedViews,
-)
-from sktifa.training.sources import (
-    Sampler,
-    SubgraphContrast,
-)
+from sktifa.training.problem import PairSets, Perturbations
+from sktifa.training.sources import Sampler, SubgraphContrast
+from sktifa.training.terms import Pairs, SelfConsistency, Target, Teacher, Term
 
 __all__ = ["TIFAGCLClassifier"]
 
@@ -66,10 +62,11 @@ class TIFAGCLClassifier(GNNClassifier):
 
     Parameters
     ----------
-    encoder, hidden_size, n_layers, dropout, residual, normalization, feature_norm, \
-learning_rate, learning_rate_decay, weight_decay, max_iter, min_iter, early_stopping, \
-validation_fraction, n_iter_no_change, tol, monitor, class_weight, setting, \
-sampler, prediction_memory, n_neighbors, \
+    encoder, hidden_size, n_layers, dropout, residual, normalization, \
+propagation_steps, teleport, feature_norm, learning_rate, learning_rate_decay, \
+weight_decay, max_iter, min_iter, early_stopping, \
+validation_fraction, n_iter_no_change, tol, monitor, class_weight, extra_terms, \
+setting, sampler, prediction_memory, n_neighbors, \
 missing_label, warm_start, device, random_state, verbose
         As for :class:`GNNClassifier`.
     restart_probability : float, default=0.15
@@ -117,6 +114,17 @@ missing_label, warm_start, device, random_state, verbose
         Divides the target's logits.
     target : {"evaluation", "training"}, default="evaluation"
         Forward pass that gives the target.
+    target_information : float, default=0.0
+        How much of the propagated labels is multiplied into the target, where they
+        are trusted (beyond the paper: gamma). 0 leaves them out.
+    teacher_weight : float, default=0.0
+        Weight of a cross-entropy with the propagated labels, where they are trusted
+        (beyond the paper). It pays where labels are few. 0 leaves it out.
+    teacher_sharpness : float, default=1.0
+        Power that the propagated labels are raised to for that cross-entropy.
+    trust : {"tifa", "uniform"}, default="tifa"
+        Propagated labels are trusted where much information arrives, by the square of
+        the rank of the gain; or everywhere alike.
     memory : str, joblib.Memory, LocalMemory or None, default=None
         Caches propagation and pairs across fits on the same graph: a folder, or
         :class:`sktifa.cache.LocalMemory` to keep them in this process. Hops and
@@ -192,6 +200,10 @@ loss_curve_, validation_scores_, validation_losses_
         "divergence": [StrOptions({"clean_to_perturbed", "perturbed_to_clean"})],
         "temperature": [Interval(numbers.Real, 0, None, closed="neither")],
         "target": [StrOptions({"evaluation", "training"})],
+        "target_information": [Interval(numbers.Real, 0, None, closed="left")],
+        "teacher_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "teacher_sharpness": [Interval(numbers.Real, 0, None, closed="left")],
+        "trust": [StrOptions({"tifa", "uniform"})],
         "memory": [str, HasMethods("cache"), None],
     }
 
@@ -204,7 +216,9 @@ loss_curve_, validation_scores_, validation_losses_
         dropout: float = 0.5,
         residual: bool = False,
         normalization: Literal["batch", "layer"] | None = None,
-        feature_norm: Literal["l1", "l2", "max"] | None = None,
+        propagation_steps: int = 4,
+        teleport: float = 0.2,
+        feature_norm: FeatureNorm | None = "auto",
         learning_rate: float = 0.01,
         learning_rate_decay: float = 1.0,
         weight_decay: float = 0.005,
@@ -216,6 +230,7 @@ loss_curve_, validation_scores_, validation_losses_
         tol: float = 0.0,
         monitor: Literal["loss", "accuracy"] = "loss",
         class_weight: dict | Literal["balanced"] | None = None,
+        extra_terms: Sequence[Term] | None = None,
         restart_probability: float = 0.15,
         clarity_weight: float = 0.1,
         weighting: Literal["tifa", "uniform"] = "tifa",
@@ -241,6 +256,10 @@ loss_curve_, validation_scores_, validation_losses_
         divergence: Divergence = "clean_to_perturbed",
         temperature: float = 1.0,
         target: Literal["evaluation", "training"] = "evaluation",
+        target_information: float = 0.0,
+        teacher_weight: float = 0.0,
+        teacher_sharpness: float = 1.0,
+        trust: Literal["tifa", "uniform"] = "tifa",
         setting: Literal["transductive", "inductive"] = "transductive",
         sampler: SamplerName | Sampler | None = None,
         prediction_memory: int | None = None,
@@ -259,6 +278,8 @@ loss_curve_, validation_scores_, validation_losses_
             dropout=dropout,
             residual=residual,
             normalization=normalization,
+            propagation_steps=propagation_steps,
+            teleport=teleport,
             feature_norm=feature_norm,
             learning_rate=learning_rate,
             learning_rate_decay=learning_rate_decay,
@@ -271,6 +292,7 @@ loss_curve_, validation_scores_, validation_losses_
             tol=tol,
             monitor=monitor,
             class_weight=class_weight,
+            extra_terms=extra_terms,
             setting=setting,
             sampler=sampler,
             prediction_memory=prediction_memory,
@@ -306,57 +328,32 @@ loss_curve_, validation_scores_, validation_losses_
         self.divergence = divergence
         self.temperature = temperature
         self.target = target
+        self.target_information = target_information
+        self.teacher_weight = teacher_weight
+        self.teacher_sharpness = teacher_sharpness
+        self.trust = trust
         self.memory = memory
 
-    def _objective(self) -> ContrastiveObjective:
-        return ContrastiveObjective(
-            pair_weight=self.pair_weight,
-            divergence=self.divergence,
-            temperature=self.temperature,
-            target=self.target,
-        )
+    _sampled_seeds: ClassVar[Literal["labeled", "all"]] = "all"
+    _needs_information: ClassVar[bool] = True
 
-    def _source(
-        self,
-        batch: Batch,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> FullBatch:
-        device = batch.graph.device
-        weights, perturber, sets = self._contrast_terms(
-            graph, nodes, codes, device, rng
-        )
-        pairs = None
-        if sets is not None:
-            pairs = pair_operator(*sets, self.negative_weight)
-        views = PerturbedViews(perturber, rng, batch.graph, self.feature_mask_rate)
-        batch.contrast = Contrast(
-            torch.from_numpy(weights).float().to(device),
-            views.view,
-            None if pairs is None else to_csr(pairs, device),
-        )
-        return FullBatch(batch, views)
+    def _full_batch_factor(self, graph: Graph) -> float:
+        """Two passes with gradients; and pairs take too long, where not too much."""
+        ranks_all = self.pairing == "tifa" and self.pair_weight
+        return float("inf") if ranks_all and graph.n_nodes > _LARGEST_RANKED else 2.0
 
-    _seeds: ClassVar[Literal["labeled", "all"]] = "all"
+    def _weigh(
+        self, information: torch.Tensor
+    ) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
+        """Turn what reaches each node into terms and their target.
 
-    def _full_batch_bytes(self, graph: Graph) -> float:
-        if (
-            self.pairing == "tifa"
-            and self.pair_weight
-            and graph.n_nodes > _LARGEST_RANKED
-        ):
-            return float("inf")
-        return 2 * super()._full_batch_bytes(graph)
-
-    def _needs_information(self, sampler: Sampler) -> bool:
-        return True
-
-    def _subgraph_contrast(
-        self, information: torch.Tensor | None, device: torch.device
-    ) -> SubgraphContrast | None:
-        assert information is not None
+        Returns
+        -------
+        dict
+            Fields of a problem.
+        Tensor, Tensor
+            Each node's loss weight, and what the perturbation's rates follow.
+        """
         self._check_ranges()
         gain = information_gain(information, self.clarity_weight)
         by_gain = loss_weights(gain, self.weight_min, self.weight_max)
@@ -364,23 +361,42 @@ loss_curve_, validation_scores_, validation_losses_
         weights = by_gain if self.weighting == "tifa" else middle
         self.gain_ = self._by_row(gain.cpu().numpy())
         self.loss_weights_ = self._by_row(weights.cpu().numpy())
-        uniform = self.perturbation == "uniform"
+        node_weights = weights.float()
+        terms: list[Term] = [SelfConsistency(node_weights, self.divergence)]
+        if self.pairing is not None:
+            terms.append(Pairs(node_weights, self.pair_weight, self.divergence))
+        log_prior = None
+        if self.target_information or self.teacher_weight:
+            trusted = trust(gain) if self.trust == "tifa" else torch.ones_like(gain)
+            says = teacher_distribution(information).double()
+            if self.target_information:
+                share = self.target_information * trusted
+                log_prior = (share[:, None] * says.log()).float()
+            if self.teacher_weight:
+                sharp = (self.teacher_sharpness * says.log()).softmax(1)
+                lesson = (trusted[:, None] * sharp).float()
+                terms.append(Teacher(lesson, self.teacher_weight))
+        target = Target(self.target, self.temperature, log_prior)
+        parts = {"terms": tuple(terms), "target": target, "n_views": 1}
+        return (
+            parts,
+            node_weights,
+            middle if self.perturbation == "uniform" else by_gain,
+        )
+
+    def _subgraph_contrast(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
+        assert information is not None
+        parts, _, rates = self._weigh(information)
         pairs = distribution = None
         if self.pairing is not None and self.pair_weight:
-            pairs = PairSettings(
-                self.pairing,
-                negative_weight=self.negative_weight,
-                hop_weight=self.hop_weight,
-                feature_weight=self.feature_weight,
-                n_positives=self.n_positives,
-                negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
-            )
+            pairs = self._pair_settings()
             if self.pairing == "tifa":
                 distribution = label_distribution(information, self.label_distribution)
-        return SubgraphContrast(
-            weights.float().to(device),
+        return parts, SubgraphContrast(
             self._perturbation_settings(),
-            (middle if uniform else by_gain).float().to(device),
+            rates.float().to(device),
             self.feature_mask_rate,
             pairs,
             distribution,
@@ -395,6 +411,17 @@ loss_curve_, validation_scores_, validation_losses_
             edges_removed=self.edges_removed,
             decay=1.0 if self.perturbation == "uniform" else self.decay,
             decay_hops=self.decay_hops,
+        )
+
+    def _pair_settings(self) -> PairSettings:
+        assert self.pairing is not None
+        return PairSettings(
+            self.pairing,
+            negative_weight=self.negative_weight,
+            hop_weight=self.hop_weight,
+            feature_weight=self.feature_weight,
+            n_positives=self.n_positives,
+            negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
         )
 
     def _check_ranges(self) -> None:
@@ -415,19 +442,14 @@ loss_curve_, validation_scores_, validation_losses_
                 "from 0 on, and the one after the last."
             )
 
-    def _contrast_terms(
+    def _contrast(
         self,
         graph: Graph,
         nodes: NDArray[np.int64],
         codes: NDArray[np.int64],
         device: torch.device,
         rng: np.random.Generator,
-    ) -> tuple[
-        NDArray[np.float64],
-        GraphPerturber,
-        tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-    ]:
-        """Work out loss weights, what draws the perturbations, and sets of pairs."""
+    ) -> dict[str, Any]:
         self._check_ranges()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
@@ -441,34 +463,50 @@ loss_curve_, validation_scores_, validation_losses_
             restart_probability=self.restart_probability,
             device=str(device),
         )
-        gain = information_gain(information, self.clarity_weight)
-        by_gain = loss_weights(gain, self.weight_min, self.weight_max)
-        middle = np.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
-        weights = by_gain if self.weighting == "tifa" else middle
-        self.gain_, self.loss_weights_ = self._by_row(gain), self._by_row(weights)
-        uniform = self.perturbation == "uniform"
+        parts, _, rates = self._weigh(torch.from_numpy(information))
         perturber = GraphPerturber(
-            graph.adjacency,
-            middle if uniform else by_gain,
-            **vars(self._perturbation_settings()),
+            graph.adjacency, rates.numpy(), **vars(self._perturbation_settings())
         )
-        sets = None
+        sets = self._pair_sets(graph, information, memory, device, rng)
+        parts["pairs"] = None
+        if sets is not None:
+            parts["pairs"] = PairSets(*sets, self.negative_weight)
+        parts["perturbations"] = Perturbations(
+            perturber, self.feature_mask_rate, int(rng.integers(2**62))
+        )
+        return parts
+
+    def _pair_sets(
+        self,
+        graph: Graph,
+        information: NDArray[np.float64],
+        memory: Any,
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> tuple[Any, Any] | None:
+        """Choose pairs on the whole graph; empty sets where they weigh nothing."""
+        if self.pairing is None:
+            return None
+        begin, end = self.negative_ranks
+        if not self.pair_weight:
+            none = torch.empty((graph.n_nodes, 0), dtype=torch.int32)
+            return none, none
         if self.pairing == "uniform":
-            begin, end = self.negative_ranks
             sets = uniform_pairs(graph.n_nodes, end - begin, rng)
-        elif self.pairing == "tifa" and self.pair_weight:
-            sets = memory.cache(_pairs, ignore=["graph", "device", "distances"])(
-                graph=graph,
-                fingerprint=graph.fingerprint if self.memory else "",
-                distribution=label_distribution(information, self.label_distribution),
-                hop_weight=self.hop_weight,
-                feature_weight=self.feature_weight,
-                n_positives=self.n_positives,
-                negative_ranks=tuple(self.negative_ranks),
-                device=str(device),
-                distances=lambda: self._shared_distances(graph, device),
-            )
-        return weights, perturber, sets
+            positives, negatives = (torch.from_numpy(part).int() for part in sets)
+            return positives, negatives
+        positives, negatives = memory.cache(
+            _pairs, ignore=["graph", "device", "distances"]
+        )(
+            graph=graph,
+            fingerprint=graph.fingerprint if self.memory else "",
+            distribution=label_distribution(information, self.label_distribution),
+            # The weight of negatives chooses no pair.
+            settings=replace(self._pair_settings(), negative_weight=0.0),
+            device=str(device),
+            distances=lambda: self._shared_distances(graph, device),
+        )
+        return positives, negatives
 
     def _shared_distances(
         self, graph: Graph, device: torch.device
@@ -516,22 +554,18 @@ def _pairs(
     graph: Graph,
     fingerprint: str,
     distribution: NDArray[np.float64],
-    hop_weight: float,
-    feature_weight: float,
-    n_positives: int,
-    negative_ranks: tuple[int, int],
+    settings: PairSettings,
     device: str,
     distances: Callable[[], GraphDistances | None],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return sample_pairs(
-        graph.features,
-        graph.adjacency,
-        distribution,
-        hop_weight=hop_weight,
-        feature_weight=feature_weight,
-        n_positives=n_positives,
-        negative_ranks=negative_ranks,
-        device=device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    place = csr_device(device)
+    placed = DeviceGraph.from_graph(graph, place)
+    return nearest_pairs(
+        placed.crow.int(),
+        placed.col.int(),
+        pair_features(graph.features, place),
+        torch.from_numpy(distribution).to(place),
+        settings,
         distances=distances(),
     )
 

@@ -30,6 +30,7 @@ __all__ = [
     "anchor_pairs",
     "graph_distances",
     "nearest_pairs",
+    "pair_features",
     "pair_operator",
     "sample_pairs",
     "uniform_pairs",
@@ -130,7 +131,7 @@ def graph_distances(
     device = _ranking_device(device)
     ranking = _Ranking(
         *_pattern(adjacency, device),
-        _features(graph_features, device),
+        pair_features(graph_features, device),
         None,
         PairSettings(max_hops=max_hops),
     )
@@ -254,7 +255,7 @@ def sample_pairs(
     device = _ranking_device(device)
     positives, negatives = nearest_pairs(
         *_pattern(adjacency, device),
-        _features(graph_features, device),
+        pair_features(graph_features, device),
         torch.tensor(p, device=device),
         settings,
         distances=distances,
@@ -537,7 +538,7 @@ def _pattern(adjacency: csr_array, device: torch.device) -> tuple[Tensor, Tensor
     )
 
 
-def _features(features: np.ndarray | csr_array, device: torch.device) -> Tensor:
+def pair_features(features: np.ndarray | csr_array, device: torch.device) -> Tensor:
     """Put features on the device; sparsely filled ones stay CSR."""
     if issparse(features):
         if features.nnz <= _DENSE_FILL * np.prod(features.shape):

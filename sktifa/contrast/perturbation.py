@@ -207,6 +207,21 @@ class GraphPerturber:
             )
 
     @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self._rates)
+
+    @property
+    def n_arcs(self) -> int:
+        """Number of arcs of the original graph."""
+        return len(self._indices)
+
+    @property
+    def most_drawn(self) -> int:
+        """Nodes that one draw can perturb at most."""
+        return self._max_nodes
+
+    @property
     def most_removed(self) -> int:
         """Undirected edges that one draw can remove at most."""
         return min(self._max_nodes * self._edges_removed, len(self._indices) // 2)

@@ -2,7 +2,7 @@
 
 scikit-learn's searches fit one candidate after another. These have the same
 constructor, results and methods, but evaluate candidates and folds that share an
-architecture as one stack (:mod:`sktifa.training.stacked`), work on the graph once for
+architecture as one stack (:mod:`sktifa.training.engine`), work on the graph once for
 all of them, and can be interrupted.
 """
 
@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from traceback import format_exception
@@ -44,19 +44,17 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from sktifa.cache import LocalMemory
+from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
+from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import is_labelled, with_unlabelled
 from sktifa.logs import say
-from sktifa.training.stacked import (
-    SHARED,
-    StackedModel,
-    models_at_once,
-    prepare,
-    train_stacked,
-    why_alone,
-)
+from sktifa.training import engine
+from sktifa.training.encoders import EncoderSpec
+from sktifa.training.problem import Problem, Trained, TrainingLog
+from sktifa.training.terms import SelfConsistency, Target
 
 __all__ = ["BatchedGridSearchCV", "BatchedRandomizedSearchCV"]
 
@@ -283,12 +281,15 @@ class _Evaluation:
         by_shape: dict[str, list[_Task]] = defaultdict(list)
         alone = []
         for task in tasks:
-            reason = why_alone(task.estimator, self.X, self.fit_params)
+            reason = _why_alone(task.estimator, self.X)
             if reason is None:
                 by_shape[_shape(task.estimator)].append(task)
             else:
                 reasons[reason] += 1
-                alone.append(task)
+                if isinstance(self.X, Graph) and _is_ours(task.estimator):
+                    by_shape[str(task.number)].append(task)
+                else:
+                    alone.append(task)
         for reason, count in reasons.items():
             warnings.warn(
                 f"{count} of {len(tasks)} fits are done one by one, because {reason}: "
@@ -298,8 +299,12 @@ class _Evaluation:
         stacks = []
         for similar in by_shape.values():
             first = similar[0].estimator
-            size = self.search.batch_size or models_at_once(
-                first, self.X, resolve_device(first.device)
+            size = self.search.batch_size or engine.models_at_once(
+                self.X,
+                _spec(first, self.X),
+                getattr(first, "n_positives", 0)
+                + int(np.ptp(getattr(first, "negative_ranks", 0))),
+                resolve_device(first.device),
             )
             n_stacks = -(-len(similar) // size)
             bounds = np.linspace(0, len(similar), n_stacks + 1).astype(int)
@@ -403,10 +408,49 @@ def _last(estimator: Any) -> Any:
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
+def _is_ours(estimator: Any) -> bool:
+    """Tell whether the engine can train it: callbacks want a fit of their own."""
+    ours = type(estimator) in (GNNClassifier, TIFAGCLClassifier)
+    return ours and not getattr(estimator, "_skl_callbacks", None)
+
+
+def _why_alone(estimator: Any, X: Any) -> str | None:
+    """Say what keeps a candidate out of every stack, as far as parameters tell."""
+    if type(estimator) not in (GNNClassifier, TIFAGCLClassifier):
+        return f"the estimator is a {type(estimator).__name__}"
+    if not isinstance(X, Graph):
+        return f"X is a {type(X).__name__}, not a Graph"
+    if not _is_ours(estimator):
+        return "the estimator has callbacks of its own"
+    if not _spec(estimator, X).stackable:
+        return f"encoder={estimator.encoder!r}"
+    if estimator.sampler is not None:
+        return f"sampler={estimator.sampler!r}"
+    return None
+
+
+def _spec(estimator: Any, X: Graph) -> EncoderSpec:
+    return EncoderSpec(
+        estimator.encoder, X.n_features, estimator.hidden_size, 1, estimator.n_layers
+    )
+
+
 def _shape(estimator: Any) -> str:
-    """Tell architectures apart, as far as parameters do."""
-    names = (*SHARED, "divergence", "target", "device")
-    return repr([getattr(estimator, name, None) for name in names])
+    """Tell candidates that can't share a stack apart, as far as parameters do.
+
+    Whether they can is said by the problems' keys; this only deals them well.
+    """
+    kinds = (EncoderSpec, Problem, Target, SelfConsistency)
+    names = {
+        f.name for kind in kinds for f in fields(kind) if not f.metadata.get("own")
+    }
+    names |= {"encoder", "target", "pairing", "setting", "device"}
+    parts = {name: getattr(estimator, name, None) for name in sorted(names)}
+    has_terms = [
+        bool(getattr(estimator, name, 0))
+        for name in ("target_information", "teacher_weight")
+    ]
+    return repr((type(estimator).__name__, parts, has_terms))
 
 
 def _named(scoring: Any) -> Any:
@@ -448,39 +492,49 @@ def _evaluate_stack(
     # What is fitted here goes when the stack is scored.
     tasks = [(copy(estimator), train, test) for estimator, train, test in tasks]
 
-    def prepared(task: tuple[Any, Any, Any]) -> StackedModel | Exception:
+    def prepared(task: tuple[Any, Any, Any]) -> Problem | Exception:
         estimator, train, _ = task
         if getattr(estimator, "memory", "") is None:
             estimator.memory = memory
         try:
             X_train, y_train = _safe_split(estimator, X, y, train)
             given = _check_method_params(X, params=fit_params, indices=train)
-            return prepare(estimator, X_train, y_train, device, given, networks)
+            return prepare(estimator, X_train, y_train, device, **given)
         except Exception as error:
             return error
 
-    networks: dict[tuple[Any, ...], Any] = {}
     # On a GPU what is left to the CPU is Python's, for which threads only queue up.
     n_threads = min(len(tasks), 2 if device.type == "cuda" else joblib.cpu_count())
-    with ThreadPoolExecutor(n_threads) as pool:
-        models = list(pool.map(prepared, tasks))
-    groups: dict[tuple[Any, ...], list[StackedModel]] = defaultdict(list)
-    for model in models:
-        if isinstance(model, StackedModel):
-            groups[model.key].append(model)
+    with on_device(device), ThreadPoolExecutor(n_threads) as pool:
+        problems = list(pool.map(prepared, tasks))
+    outcomes: list[Trained | Exception] = [
+        problem if isinstance(problem, Exception) else Trained(None, TrainingLog())
+        for problem in problems
+    ]
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, problem in enumerate(problems):
+        if isinstance(problem, Problem):
+            groups[i if problem.why_alone else problem.key].append(i)
     for group in groups.values():
-        with on_device(device):
-            train_stacked(group, device)
+        members: list[Any] = [problems[i] for i in group]
+        # A model that has seen a part of the graph predicts on the whole of it.
+        knows_all = members[0].source is None and members[0].graph.is_same_graph(X)
+        for i, trained in zip(
+            group, engine.train(members, device, with_logits=knows_all), strict=True
+        ):
+            outcomes[i] = trained.error or trained
+            if trained.error is None:
+                tasks[i][0]._adopt(problems[i], trained)
     fit_time = (time.perf_counter() - begin) / len(tasks)
     return [
-        _scored(task, model, X, y, fit_time, options, error_score)
-        for task, model in zip(tasks, models, strict=True)
+        _scored(task, outcome, X, y, fit_time, options, error_score)
+        for task, outcome in zip(tasks, outcomes, strict=True)
     ]
 
 
 def _scored(
     task: tuple[Any, Any, Any],
-    model: StackedModel | Exception,
+    trained: Trained | Exception,
     X: Graph,
     y: Any,
     fit_time: float,
@@ -498,24 +552,24 @@ def _scored(
     parts = {"test_scores": test}
     if options["return_train_score"]:
         parts["train_scores"] = _labelled(estimator, y, train)
-    error = model if isinstance(model, Exception) else model.error
-    if isinstance(model, Exception) or error is not None:
+    if isinstance(trained, Exception):
         if error_score == "raise":
-            raise error  # type: ignore[misc]
-        outcome["fit_error"] = "".join(format_exception(error))
+            raise trained
+        outcome["fit_error"] = "".join(format_exception(trained))
         failed = error_score
         if hasattr(scorer, "_scorers"):
             failed = dict.fromkeys(scorer._scorers, error_score)
         return {**outcome, **dict.fromkeys(parts, failed)}
-    # The logits of all nodes are known: scoring runs nothing forward.
-    logits: Any = model.logits
-    estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
+    logits: Any = trained.logits
+    if logits is not None:
+        # The logits of all nodes are known: scoring runs nothing forward.
+        estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
 
-    # By its name, which scorers look at.
-    def predict(X: Graph) -> Any:
-        return estimator.classes_[logits[X.nodes].argmax(axis=1)]
+        # By its name, which scorers look at.
+        def predict(X: Graph) -> Any:
+            return estimator.classes_[logits[X.nodes].argmax(axis=1)]
 
-    estimator.predict = predict
+        estimator.predict = predict
     begin = time.perf_counter()
     for name, part in parts.items():
         X_part, y_part = _safe_split(estimator, X, y, part, train)

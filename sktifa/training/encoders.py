@@ -1,34 +1,315 @@
 """Graph encoders: what turns features and edges into class scores.
 
-GCN, GraphSAGE and the MLP multiply sparse features and a CSR adjacency directly; the
-others wrap PyTorch Geometric's convolutions. Any module with ``forward(x,
-edge_index)`` comes in through the same door.
+Parameters have a leading model dimension, and so have hidden layers and scores: one
+model is a stack of one. GCN, GraphSAGE, the MLP and APPNP multiply features and a CSR
+adjacency that all models share. The others wrap PyTorch Geometric's convolutions, or
+any module with ``forward(x, edge_index)``; those are trained one by one.
+
+A new encoder is a layer (see :class:`Layer`) and an entry of `LAYERS`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric import nn as pyg
+from torch.nn import functional
 
 from sktifa.exceptions import ParameterError
-from sktifa.tensors.narrow import matmul
-from sktifa.tensors.sparse import Adjacency, Features, dropout
+from sktifa.tensors.dense import activate, matmul
+from sktifa.tensors.features import Features
+from sktifa.tensors.kernels import Drawn
+from sktifa.tensors.sparse import Adjacency
 
-__all__ = ["ENCODERS", "Encoder", "EncoderName", "build_encoder"]
+__all__ = [
+    "ENCODERS",
+    "LAYERS",
+    "Draw",
+    "Encoder",
+    "EncoderName",
+    "EncoderSpec",
+    "ForeignEncoder",
+    "Layer",
+    "build_encoder",
+    "stack_encoders",
+]
 
 EncoderName = Literal[
-    "gcn", "gat", "sage", "cheb", "arma", "feast", "hypergraph", "graphconv", "mlp"
+    "gcn",
+    "appnp",
+    "gat",
+    "sage",
+    "cheb",
+    "arma",
+    "feast",
+    "hypergraph",
+    "graphconv",
+    "mlp",
 ]
 ENCODERS: tuple[str, ...] = get_args(EncoderName)
 
 _GAT_HEADS = 8
 _FEAST_HEADS = 4
+# How far the seeds of two layers are apart: an odd number.
+_STRIDE = 0x632BE59BD9B4E01
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """An encoder before it is built.
+
+    Attributes
+    ----------
+    kind : str or callable
+        One of `ENCODERS`, or a module class or factory.
+    n_features, hidden_size, n_classes : int
+        Widths of the input, of every hidden layer and of the output.
+    n_layers : int
+        Number of layers.
+    residual : bool
+        Add a hidden layer's input to its output where the widths agree.
+    normalization : {"batch", "layer"} or None
+        Normalisation of each hidden layer before the activation.
+    propagation_steps : int
+        Steps after the last layer, for "appnp".
+    teleport : float
+        Weight of the last layer's own scores in each of these steps.
+    """
+
+    kind: str | Callable[..., nn.Module]
+    n_features: int
+    hidden_size: int
+    n_classes: int
+    n_layers: int = 2
+    residual: bool = False
+    normalization: Literal["batch", "layer"] | None = None
+    propagation_steps: int = 0
+    teleport: float = 0.1
+
+    @property
+    def stackable(self) -> bool:
+        """Whether many models can be one."""
+        if not isinstance(self.kind, str):
+            return False
+        return self.kind not in _PYG_LAYERS
+
+
+class Draw:
+    """What is random in a forward pass: each layer's dropout, and a mask of features.
+
+    Parameters
+    ----------
+    seed : Tensor of int64, shape (n_models,)
+        Each model's seed of this pass.
+    keep : Tensor of float32, shape (n_models, 1)
+        One minus each model's dropout rate.
+    drops : bool
+        Whether any rate is above 0.
+    row_keep : Tensor of float32, shape (n_models, n_nodes), default=None
+        Probability that a feature of a node is kept.
+    """
+
+    def __init__(
+        self,
+        seed: Tensor,
+        keep: Tensor,
+        drops: bool,
+        row_keep: Tensor | None = None,
+    ) -> None:
+        self.seed, self.keep, self.drops, self.row_keep = seed, keep, drops, row_keep
+
+    def at(self, layer: int) -> Drawn | None:
+        """Draw the dropout of a layer's input."""
+        keep = self.keep
+        if layer == 0 and self.row_keep is not None:
+            keep = self.row_keep * keep
+        elif not self.drops:
+            return None
+        return Drawn(self.seed + layer * _STRIDE, keep, 1 / self.keep)
+
+
+class Layer(nn.Module):
+    """One convolution of a stack of models.
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Widths.
+
+    Attributes
+    ----------
+    weight : Tensor of shape (n_models, n_in, ...)
+        Weights.
+    bias : Tensor of shape (n_models, n_out)
+        Added to what `forward` returns.
+    """
+
+    # How many weight matrices of n_in times n_out stand side by side.
+    n_weights: ClassVar[int] = 1
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        parts = [
+            nn.init.xavier_uniform_(torch.empty(n_in, n_out, dtype=torch.float32))
+            for _ in range(self.n_weights)
+        ]
+        self.weight = nn.Parameter(torch.cat(parts, dim=1)[None])
+        self.bias = nn.Parameter(torch.zeros(1, n_out, dtype=torch.float32))
+
+    def transform(self, x: Features | Tensor, drawn: Drawn | None) -> Tensor:
+        """Multiply by the weights: features, or hidden layers of all models."""
+        if isinstance(x, Features):
+            return x.transform(self.weight, drawn)
+        return matmul(x, self.weight)
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        """Return (n_models, n_nodes, n_out); `drawn` is the dropout of features."""
+        raise NotImplementedError
+
+
+class GCNLayer(Layer):
+    """Kipf and Welling's graph convolution."""
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        """Transform, then propagate."""
+        return graph.normalized(self.transform(x, drawn))
+
+
+class SAGELayer(Layer):
+    """GraphSAGE with mean aggregation: one product transforms self and neighbours."""
+
+    n_weights = 2
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        """Add a node's own part and the mean of its neighbours'."""
+        own, neighbor = self.transform(x, drawn).chunk(2, dim=2)
+        return own + graph.mean(neighbor)
+
+
+class MLPLayer(Layer):
+    """A dense layer that ignores the edges."""
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        """Transform."""
+        return self.transform(x, drawn)
+
+
+# APPNP is an MLP whose scores are propagated.
+LAYERS: dict[str, type[Layer]] = {
+    "gcn": GCNLayer,
+    "appnp": MLPLayer,
+    "sage": SAGELayer,
+    "mlp": MLPLayer,
+}
+
+
+class _PyGLayer(nn.Module):
+    """One of PyTorch Geometric's convolutions, of a single model."""
+
+    def __init__(self, convolution: nn.Module, takes_weight: bool = False) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.takes_weight = takes_weight
+        self.bias: Tensor | None = None
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        x = x.dense(drawn) if isinstance(x, Features) else x[0]
+        if self.takes_weight:
+            return self.convolution(x, graph.edge_index, graph.edge_weight)[None]
+        return self.convolution(x, graph.edge_index)[None]
+
+
+class _HypergraphLayer(_PyGLayer):
+    """HypergraphConv, where each node and its neighbours are one hyperedge."""
+
+    def forward(
+        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
+    ) -> Tensor:
+        x = x.dense(drawn) if isinstance(x, Features) else x[0]
+        own = torch.arange(graph.n_nodes, device=x.device).expand(2, -1)
+        incidence = torch.cat([graph.edge_index, own], dim=1)
+        return self.convolution(x, incidence, num_edges=graph.n_nodes)[None]
+
+
+def _gat(pyg: Any, n_in: int, n_out: int, last: bool) -> nn.Module:
+    # As in GAT's paper: heads side by side in hidden layers, one at the end.
+    heads = 1 if last or n_out % _GAT_HEADS else _GAT_HEADS
+    return _PyGLayer(pyg.GATConv(n_in, n_out // heads, heads=heads))
+
+
+_PYG_LAYERS: dict[str, Callable[[Any, int, int, bool], nn.Module]] = {
+    "gat": _gat,
+    "cheb": lambda pyg, a, b, last: _PyGLayer(pyg.ChebConv(a, b, K=2), True),
+    "arma": lambda pyg, a, b, last: _PyGLayer(pyg.ARMAConv(a, b), True),
+    "feast": lambda pyg, a, b, last: _PyGLayer(pyg.FeaStConv(a, b, heads=_FEAST_HEADS)),
+    "hypergraph": lambda pyg, a, b, last: _HypergraphLayer(pyg.HypergraphConv(a, b)),
+    "graphconv": lambda pyg, a, b, last: _PyGLayer(pyg.GraphConv(a, b), True),
+}
+
+
+def _convolution(kind: str, n_in: int, n_out: int, *, last: bool) -> nn.Module:
+    if kind in LAYERS:
+        return LAYERS[kind](n_in, n_out)
+    # It takes seconds to import, and most never need it.
+    from torch_geometric import nn as pyg
+
+    return _PYG_LAYERS[kind](pyg, n_in, n_out, last)
+
+
+class _LayerNorm(nn.Module):
+    """Layer normalisation of a stack of models."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, width, dtype=torch.float32))
+        self.bias = nn.Parameter(torch.zeros(1, width, dtype=torch.float32))
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = functional.layer_norm(h, h.shape[-1:])
+        return h * self.weight[:, None] + self.bias[:, None]
+
+
+class _BatchNorm(_LayerNorm):
+    """Batch normalisation of a stack of models: over the nodes, each model its own."""
+
+    momentum, eps = 0.1, 1e-5
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.register_buffer("running_mean", torch.zeros(1, width))
+        self.register_buffer("running_var", torch.ones(1, width))
+
+    def forward(self, h: Tensor) -> Tensor:
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            var, mean = torch.var_mean(h, dim=1, correction=0)
+            n = h.shape[1]
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(var * (n / max(n - 1, 1)), self.momentum)
+        h = (h - mean[:, None]) * (var + self.eps).rsqrt()[:, None]
+        return h * self.weight[:, None] + self.bias[:, None]
+
+
+_NORMS = {"batch": _BatchNorm, "layer": _LayerNorm}
 
 
 class Encoder(nn.Module):
@@ -36,103 +317,89 @@ class Encoder(nn.Module):
 
     Parameters
     ----------
-    name : str
-        One of `ENCODERS`.
-    n_features, hidden_size, n_classes : int
-        Widths of the input, of every hidden layer and of the output.
-    n_layers : int, default=2
-        Number of convolutions.
-    dropout : float, default=0.5
-        Rate, applied to the input of every layer.
-    residual : bool, default=False
-        Add a hidden layer's input to its output where the widths agree.
-    normalization : {"batch", "layer"} or None, default=None
-        Normalisation of each hidden layer before the activation.
+    spec : EncoderSpec
+        Its `kind` is one of `ENCODERS`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        n_features: int,
-        hidden_size: int,
-        n_classes: int,
-        *,
-        n_layers: int = 2,
-        dropout: float = 0.5,
-        residual: bool = False,
-        normalization: Literal["batch", "layer"] | None = None,
-    ) -> None:
+    def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
-        widths = [n_features] + [hidden_size] * (n_layers - 1) + [n_classes]
-        self.widths = widths
+        assert isinstance(spec.kind, str)
+        hidden = [spec.hidden_size] * (spec.n_layers - 1)
+        self.widths = [spec.n_features, *hidden, spec.n_classes]
+        self.stackable = spec.stackable
         self.convolutions = nn.ModuleList(
-            _convolution(name, n_in, n_out, last=i == n_layers - 1)
-            for i, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False))
+            _convolution(spec.kind, n_in, n_out, last=i == spec.n_layers - 1)
+            for i, (n_in, n_out) in enumerate(
+                zip(self.widths, self.widths[1:], strict=False)
+            )
         )
-        norm = {None: nn.Identity, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
-        self.norms = nn.ModuleList(
-            norm[normalization](hidden_size) for _ in range(n_layers - 1)
-        )
-        self.dropout = dropout
-        self.residual = residual
+        self.norms = nn.ModuleList()
+        if spec.normalization is not None:
+            self.norms.extend(_NORMS[spec.normalization](w) for w in hidden)
+        self.residual = spec.residual
+        self.propagation_steps = spec.propagation_steps if spec.kind == "appnp" else 0
+        self.teleport = spec.teleport
 
     @property
     def n_layers(self) -> int:
         """Number of convolutions."""
         return len(self.convolutions)
 
-    @property
-    def has_fixed_shapes(self) -> bool:
-        """Whether all layers run on CSR products, whose shapes never change."""
-        fixed = (_GCNLayer, _SAGELayer, _MLPLayer)
-        return all(isinstance(layer, fixed) for layer in self.convolutions)
-
     def layer(
         self,
         index: int,
         x: Features | Tensor,
         graph: Adjacency,
-        generator: torch.Generator | None = None,
+        draw: Draw | None = None,
     ) -> Tensor:
-        """Run one layer: dropout, convolution, and what follows a hidden one."""
-        convolution = self.convolutions[index]
-        if isinstance(x, Features):
-            x = x.drop(self.dropout, generator)
-        else:
-            x = dropout(x, self.dropout, generator)
-        out = convolution(x, graph)
+        """Run one layer: a convolution, and what follows a hidden one.
+
+        The dropout of a hidden layer's output is drawn with it.
+        """
+        convolution: Any = self.convolutions[index]
+        of_features = draw.at(0) if draw is not None and index == 0 else None
+        h: Tensor = convolution(x, graph, of_features)
+        bias: Tensor | None = convolution.bias
         if index == self.n_layers - 1:
-            return out
-        out = torch.relu(self.norms[index](out))
-        if self.residual and isinstance(x, Tensor) and x.shape == out.shape:
-            out = out + x
-        return out
+            return h if bias is None else h + bias[:, None]
+        if self.norms:
+            h = self.norms[index](h if bias is None else h + bias[:, None])
+            bias = None
+        if bias is None:
+            bias = h.new_zeros(h.shape[0], h.shape[2])
+        drawn = draw.at(index + 1) if draw is not None else None
+        if self.residual and isinstance(x, Tensor) and x.shape == h.shape:
+            h = activate(h, bias, None) + x
+            # Nothing is negative there: what follows is dropout alone.
+            bias = torch.zeros_like(bias)
+        return activate(h, bias, drawn)
+
+    def propagate(self, h: Tensor, scores: Tensor, graph: Adjacency) -> Tensor:
+        """Take one step of ``h <- (1 - teleport) A h + teleport * scores``."""
+        return torch.lerp(graph.normalized(h), scores, self.teleport)
 
     def embed(
-        self,
-        x: Features | Tensor,
-        graph: Adjacency,
-        generator: torch.Generator | None = None,
+        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
     ) -> Tensor:
-        """Return the last hidden layer, float32 of shape (n_nodes, hidden_size)."""
-        h = self.layer(0, x, graph, generator)
+        """Return the last hidden layer, (n_models, n_nodes, hidden_size)."""
+        h = self.layer(0, x, graph, draw)
         for index in range(1, self.n_layers - 1):
-            h = self.layer(index, h, graph, generator)
+            h = self.layer(index, h, graph, draw)
         return h
 
     def forward(
-        self,
-        x: Features | Tensor,
-        graph: Adjacency,
-        generator: torch.Generator | None = None,
+        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
     ) -> Tensor:
-        """Return class scores (logits), float32 of shape (n_nodes, n_classes).
+        """Return class scores (logits), float32 of (n_models, n_nodes, n_classes).
 
-        `generator` draws the dropout; None is evaluation.
+        `draw` is what is random in training; None is evaluation.
         """
-        h = self.layer(0, x, graph, generator)
+        h = self.layer(0, x, graph, draw)
         for index in range(1, self.n_layers):
-            h = self.layer(index, h, graph, generator)
+            h = self.layer(index, h, graph, draw)
+        scores = h
+        for _ in range(self.propagation_steps):
+            h = self.propagate(h, scores, graph)
         return h
 
 
@@ -143,6 +410,8 @@ class ForeignEncoder(nn.Module):
     seed from ours for the length of the call and put back afterwards.
     """
 
+    stackable = False
+
     def __init__(self, module: nn.Module, n_classes: int) -> None:
         super().__init__()
         _check_call(module.forward, 2, "forward(x, edge_index)")
@@ -150,18 +419,20 @@ class ForeignEncoder(nn.Module):
         self.n_classes = n_classes
 
     def forward(
-        self,
-        x: Features | Tensor,
-        graph: Adjacency,
-        generator: torch.Generator | None = None,
+        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
     ) -> Tensor:
-        """Return class scores (logits), float32 of shape (n_nodes, n_classes)."""
+        """Return class scores (logits), float32 of shape (1, n_nodes, n_classes)."""
         if isinstance(x, Features):
-            x = x.drop(0.0, generator).dense()
-        if generator is None:
+            # The module's dropout is its own: only features that are masked go.
+            masked = None
+            if draw is not None and draw.row_keep is not None:
+                certain = torch.ones_like(draw.keep)
+                masked = Draw(draw.seed, certain, False, draw.row_keep).at(0)
+            x = x.dense(masked)
+        if draw is None:
             out = self.module(x, graph.edge_index)
         else:
-            with seeded_globally(draw_seed(generator), graph.device):
+            with seeded_globally(int(draw.seed[0]) % 2**31, graph.device):
                 out = self.module(x, graph.edge_index)
         expected = (graph.n_nodes, self.n_classes)
         if not isinstance(out, Tensor) or out.shape != expected:
@@ -170,22 +441,21 @@ class ForeignEncoder(nn.Module):
                 f"the encoder must return class scores of shape {expected} (nodes, "
                 f"classes) from forward(x, edge_index), but returned {got}."
             )
-        return out
+        return out[None]
 
     def embed(
-        self,
-        x: Features | Tensor,
-        graph: Adjacency,
-        generator: torch.Generator | None = None,
+        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
     ) -> Tensor:
         """Return the input of the module's last layer that has parameters."""
+        from torch_geometric.nn import MessagePassing
+
         leaves = [
             m
             for m in self.module.modules()
             if next(m.parameters(recurse=False), None) is not None
-            or isinstance(m, pyg.MessagePassing)
+            or isinstance(m, MessagePassing)
         ]
-        convolutions = [m for m in leaves if isinstance(m, pyg.MessagePassing)]
+        convolutions = [m for m in leaves if isinstance(m, MessagePassing)]
         last = (convolutions or leaves)[-1]
         inputs: list[Tensor] = []
         handle = last.register_forward_pre_hook(
@@ -195,24 +465,15 @@ class ForeignEncoder(nn.Module):
             with_kwargs=True,
         )
         try:
-            self(x, graph, generator)
+            self(x, graph, draw)
         finally:
             handle.remove()
-        return inputs[-1]
+        return inputs[-1][None]
 
 
 def build_encoder(
-    encoder: str | type[nn.Module] | Callable[..., nn.Module],
-    n_features: int,
-    hidden_size: int,
-    n_classes: int,
-    *,
-    n_layers: int,
-    dropout: float,
-    residual: bool,
-    normalization: Literal["batch", "layer"] | None,
-    seed: int,
-) -> nn.Module:
+    spec: EncoderSpec, *, seed: int, dropout: float = 0.5
+) -> Encoder | ForeignEncoder:
     """Build an encoder by name, or from a module class or factory.
 
     A class or factory is called with as many of ``in_channels``,
@@ -223,37 +484,30 @@ def build_encoder(
     Raises
     ------
     ParameterError
-        If `encoder` is neither a known name nor something that builds a module.
+        If its `kind` is neither a known name nor something that builds a module, or
+        the module can't be trained.
     """
+    kind = spec.kind
     with seeded_globally(seed, torch.device("cpu")):
-        if isinstance(encoder, str):
-            if encoder not in ENCODERS:
+        if isinstance(kind, str):
+            if kind not in ENCODERS:
                 raise ParameterError(
-                    f"encoder={encoder!r} is unknown; choose one of {list(ENCODERS)}, "
+                    f"encoder={kind!r} is unknown; choose one of {list(ENCODERS)}, "
                     "or give a torch.nn.Module class or factory."
                 )
-            return Encoder(
-                encoder,
-                n_features,
-                hidden_size,
-                n_classes,
-                n_layers=n_layers,
-                dropout=dropout,
-                residual=residual,
-                normalization=normalization,
-            )
-        if isinstance(encoder, nn.Module) or not callable(encoder):
+            return Encoder(spec)
+        if isinstance(kind, nn.Module) or not callable(kind):
             raise ParameterError(
                 "encoder must be a name, a torch.nn.Module class or a factory that "
                 "returns a new module; an instance would be trained twice. Write "
                 "encoder=lambda n_in, n_out: …"
             )
         module = _call_factory(
-            encoder,
-            in_channels=n_features,
-            hidden_channels=hidden_size,
-            out_channels=n_classes,
-            num_layers=n_layers,
+            kind,
+            in_channels=spec.n_features,
+            hidden_channels=spec.hidden_size,
+            out_channels=spec.n_classes,
+            num_layers=spec.n_layers,
             dropout=dropout,
         )
     if not isinstance(module, nn.Module):
@@ -261,7 +515,39 @@ def build_encoder(
             f"the encoder factory returned {type(module).__name__}, not a "
             "torch.nn.Module."
         )
-    return ForeignEncoder(module, n_classes)
+    _check_parameters(module)
+    return ForeignEncoder(module, spec.n_classes)
+
+
+def stack_encoders(encoders: Sequence[nn.Module]) -> Any:
+    """Make one encoder of several of one architecture; they are left as they are."""
+    stacked: Any = deepcopy(encoders[0])
+    if len(encoders) > 1:
+        states = [encoder.state_dict(keep_vars=True) for encoder in encoders]
+        for name, tensor in stacked.state_dict(keep_vars=True).items():
+            tensor.data = torch.cat([state[name].detach() for state in states])
+    return stacked
+
+
+def _check_parameters(module: nn.Module) -> None:
+    """Refuse modules that can't be trained as the others are."""
+    parameters = dict(module.named_parameters())
+    for name, value in parameters.items():
+        if isinstance(value, nn.parameter.UninitializedParameter):
+            raise ParameterError(
+                f"the encoder's parameter {name!r} has no size yet (a lazy layer): "
+                "make it with the sizes that the factory is given."
+            )
+        if value.dtype != torch.float32:
+            raise ParameterError(
+                f"the encoder's parameter {name!r} is {value.dtype}: features are "
+                "float32; call .float() on the module."
+            )
+    if not any(value.requires_grad for value in parameters.values()):
+        raise ParameterError(
+            "the encoder has no parameter to train: give layers, or leave "
+            "requires_grad on for some of them."
+        )
 
 
 def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module:
@@ -296,105 +582,3 @@ def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
             # Without a word to GPUs, whose generators keep their state.
             torch.default_generator.manual_seed(seed)
         yield
-
-
-def draw_seed(generator: torch.Generator) -> int:
-    """Draw a seed for another generator."""
-    return int(
-        torch.randint(2**31, (), generator=generator, device=generator.device).item()
-    )
-
-
-class _GCNLayer(nn.Module):
-    """Kipf and Welling's graph convolution on CSR products."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n_in, n_out)))
-        self.bias = nn.Parameter(torch.zeros(n_out))
-
-    def forward(self, x: Features | Tensor, graph: Adjacency) -> Tensor:
-        return graph.normalized(_transform(x, self.weight)) + self.bias
-
-
-class _SAGELayer(nn.Module):
-    """GraphSAGE with mean aggregation: one product transforms self and neighbours."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        weight = torch.cat(
-            [nn.init.xavier_uniform_(torch.empty(n_in, n_out)) for _ in range(2)], 1
-        )
-        self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(torch.zeros(n_out))
-
-    def forward(self, x: Features | Tensor, graph: Adjacency) -> Tensor:
-        own, neighbor = _transform(x, self.weight).chunk(2, dim=1)
-        return own + graph.mean(neighbor) + self.bias
-
-
-class _MLPLayer(nn.Module):
-    """A dense layer that ignores the edges."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n_in, n_out)))
-        self.bias = nn.Parameter(torch.zeros(n_out))
-
-    def forward(self, x: Features | Tensor, graph: Adjacency) -> Tensor:
-        return _transform(x, self.weight) + self.bias
-
-
-class _PyGLayer(nn.Module):
-    """One of PyTorch Geometric's convolutions."""
-
-    def __init__(self, convolution: nn.Module, takes_weight: bool = False) -> None:
-        super().__init__()
-        self.convolution = convolution
-        self.takes_weight = takes_weight
-
-    def forward(self, x: Features | Tensor, graph: Adjacency) -> Tensor:
-        x = x.dense() if isinstance(x, Features) else x
-        if self.takes_weight:
-            return self.convolution(x, graph.edge_index, graph.edge_weight)
-        return self.convolution(x, graph.edge_index)
-
-
-class _HypergraphLayer(nn.Module):
-    """HypergraphConv, where each node and its neighbours are one hyperedge."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        self.convolution = pyg.HypergraphConv(n_in, n_out)
-
-    def forward(self, x: Features | Tensor, graph: Adjacency) -> Tensor:
-        x = x.dense() if isinstance(x, Features) else x
-        own = torch.arange(graph.n_nodes, device=x.device).expand(2, -1)
-        incidence = torch.cat([graph.edge_index, own], dim=1)
-        return self.convolution(x, incidence, num_edges=graph.n_nodes)
-
-
-def _transform(x: Features | Tensor, weight: Tensor) -> Tensor:
-    return x.matmul(weight) if isinstance(x, Features) else matmul(x, weight)
-
-
-def _convolution(name: str, n_in: int, n_out: int, *, last: bool) -> nn.Module:
-    if name == "gcn":
-        return _GCNLayer(n_in, n_out)
-    if name == "sage":
-        return _SAGELayer(n_in, n_out)
-    if name == "mlp":
-        return _MLPLayer(n_in, n_out)
-    if name == "hypergraph":
-        return _HypergraphLayer(n_in, n_out)
-    if name == "gat":
-        # As in GAT's paper: heads side by side in hidden layers, one at the end.
-        heads = 1 if last or n_out % _GAT_HEADS else _GAT_HEADS
-        return _PyGLayer(pyg.GATConv(n_in, n_out // heads, heads=heads))
-    if name == "cheb":
-        return _PyGLayer(pyg.ChebConv(n_in, n_out, K=2), takes_weight=True)
-    if name == "arma":
-        return _PyGLayer(pyg.ARMAConv(n_in, n_out), takes_weight=True)
-    if name == "feast":
-        return _PyGLayer(pyg.FeaStConv(n_in, n_out, heads=_FEAST_HEADS))
-    return _PyGLayer(pyg.GraphConv(n_in, n_out), takes_weight=True)

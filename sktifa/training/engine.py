@@ -1,736 +1,869 @@
-"""The training engine: batches, objectives, early stopping, and what can go wrong.
+"""The training engine: one loop for one model and for many, whatever the batches are.
 
-One loop serves the full batch and sampled subgraphs: a *source* evaluates the whole
-graph once an epoch and hands out the epoch's batches. The evaluation serves twice, as
-validation and as the contrast's target, so a TIFA epoch needs three forward passes.
+Every tensor of training has a leading model dimension B; `fit` is B = 1, a search is
+B = many. An epoch is: evaluate, judge, and for each batch add up the terms,
+differentiate, average the gradients where processes share, and take Adam's step. Who
+stops is decided on the device. On CUDA an epoch is recorded as CUDA graphs, and the
+host hears of it while the next one runs. Models that have stopped leave the stack.
+
+The evaluation serves twice, as validation and as the contrast's target, so that an
+epoch of TIFA-GCL takes three forward passes.
 """
 
 from __future__ import annotations
 
-import os
+import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from copy import copy
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sktifa import distributed
-from sktifa.contrast.loss import Divergence, contrastive_loss
-from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.device import free_memory, on_device
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
-from sktifa.tensors.narrow import log_softmax
-from sktifa.tensors.sparse import Adjacency, Features
-from sktifa.training.capture import capture, side_stream, snapshot
-from sktifa.training.encoders import Encoder
+from sktifa.graph import Graph
+from sktifa.tensors.capture import capture, snapshot
+from sktifa.tensors.features import dense_fill
+from sktifa.tensors.kernels import cpu, kernels_for
+from sktifa.training.batch import Batch, LabeledNodes
+from sktifa.training.encoders import (
+    Draw,
+    EncoderSpec,
+    build_encoder,
+    stack_encoders,
+)
+from sktifa.training.problem import Problem, Trained, TrainingLog
+from sktifa.training.sources import Source, WholeGraph
+from sktifa.training.stacking import stack
+from sktifa.training.terms import Step
 
-__all__ = [
-    "Batch",
-    "BatchSource",
-    "Contrast",
-    "ContrastiveObjective",
-    "FullBatch",
-    "PerturbedViews",
-    "SupervisedObjective",
-    "TrainingLog",
-    "Validation",
-    "View",
-    "train",
-]
+__all__ = ["computing", "models_at_once", "train"]
 
 LEARNING_RATE_FLOOR = 1e-4
-# DistributedDataParallel lays out its buckets and times itself in the first ten steps.
-PARALLEL_WARM_UP_RUNS = 11
-# Threads that draw perturbed views ahead of a GPU, which is faster than one of them.
-DRAWING_THREADS = 8
+# Adam's constants, PyTorch's own.
+_BETAS, _EPS = (0.9, 0.999), 1e-8
+# How far the seeds of two steps, and of two passes, are apart: odd numbers.
+_STRIDES = 0x9E3779B97F4A7C1, 0x2545F4914F6CDD1
+# On the CPU each thread trains a few models at a time, as the activations of many leave
+# the cache; a GPU wants as many as fit.
+_MODELS_A_THREAD = 4
+_MOST_MODELS = 256
+_MEMORY_SHARE = 0.6
+# Epochs' worth of work on models that have stopped before the others go on without
+# them: on CUDA these have to be recorded anew, which costs as much.
+_WASTE = {"cuda": 20.0}
 
-
-@dataclass
-class View:
-    """A perturbed view of a batch (Algorithm 2), on its device.
-
-    Attributes
-    ----------
-    removed_arcs, added_edges, added_weight : Tensor
-        As :meth:`~sktifa.tensors.sparse.Adjacency.perturbed` takes them.
-    row_keep : Tensor of float32, shape (n_nodes,)
-        Probability that a feature of each node is kept.
-    """
-
-    removed_arcs: Tensor
-    added_edges: Tensor
-    added_weight: Tensor
-    row_keep: Tensor
-
-
-@dataclass
-class Contrast:
-    """What the contrastive term knows of a batch's nodes.
-
-    Attributes
-    ----------
-    weights : Tensor of float32, shape (n_nodes,)
-        Loss weight of each node (Eq. 9).
-    view : View
-        The perturbed view to train on.
-    pairs : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None
-        The pair operator; None where there is no pair loss.
-    """
-
-    weights: Tensor
-    view: View
-    pairs: Tensor | None = None
-
-
-class PerturbedViews:
-    """Perturbed views of one graph, drawn by threads while the model trains.
-
-    Perturbations do not depend on the model, and their kernel holds no lock. Each view
-    has a seed of its own, so the views are the same however many threads draw them.
-    All are written to the same tensors, filled up to the largest size a view can have.
-
-    Parameters
-    ----------
-    perturber : GraphPerturber
-        Draws the perturbations.
-    rng : numpy Generator
-        Seeds them.
-    graph : Adjacency
-        The graph on the training device.
-    feature_mask_rate : float
-        Share of a perturbed node's features that is masked (paper: m).
-    """
-
-    def __init__(
-        self,
-        perturber: GraphPerturber,
-        rng: np.random.Generator,
-        graph: Adjacency,
-        feature_mask_rate: float,
-    ) -> None:
-        self._perturber, self._mask_rate = perturber, feature_mask_rate
-        self._n_arcs = graph.col.shape[0] - graph.n_nodes
-        self._edge_weight = float(graph.mean_weight)
-        self._seed = int(rng.integers(2**63))
-        self._n_asked = 0
-        sizes = (
-            min(2 * perturber.most_removed, self._n_arcs),
-            perturber.most_added,
-            graph.n_nodes,
-        )
-        # Training on the CPU leaves no cores to spare.
-        on_gpu = graph.device.type == "cuda"
-        n_workers = min(os.cpu_count() or 1, DRAWING_THREADS) if on_gpu else 1
-        self._packed, self.view = _packed_view(*sizes, graph.device)
-        self._workers = ThreadPoolExecutor(n_workers)
-        self._ahead = deque(
-            self._ask(_packed_view(*sizes, torch.device("cpu"), pin=on_gpu))
-            for _ in range(n_workers + 1)
-        )
-
-    def advance(self) -> None:
-        """Replace the view by the next one."""
-        packed, host, read = self._ahead.popleft().result()
-        self._packed.copy_(packed, non_blocking=True)
-        if read is not None:
-            read.record()
-        self._ahead.append(self._ask((packed, host), read))
-
-    def close(self) -> None:
-        """End the threads."""
-        self._workers.shutdown(cancel_futures=True)
-
-    def _ask(
-        self, buffer: tuple[Tensor, View], read: torch.cuda.Event | None = None
-    ) -> Future:
-        number = self._n_asked
-        self._n_asked += 1
-        return self._workers.submit(self._draw, number, *buffer, read)
-
-    def _draw(
-        self, number: int, packed: Tensor, host: View, read: torch.cuda.Event | None
-    ) -> tuple[Tensor, View, torch.cuda.Event | None]:
-        drawn = self._perturber.draw(np.random.default_rng([self._seed, number]))
-        if packed.is_pinned():
-            # The last copy out of this buffer has to be over.
-            read = read or torch.cuda.Event()
-            read.synchronize()
-        removed, added, weight, keep = (t.numpy() for t in vars(host).values())
-        n_removed, n_added = len(drawn.removed_arcs), drawn.added_edges.shape[1]
-        removed[:n_removed], removed[n_removed:] = drawn.removed_arcs, self._n_arcs
-        added[:, :n_added], added[:, n_added:] = drawn.added_edges, 0
-        weight[:n_added], weight[n_added:] = self._edge_weight, 0
-        keep[:] = 1
-        keep[drawn.nodes] = 1 - self._mask_rate
-        return packed, host, read
-
-
-def _packed_view(
-    n_removed: int, n_added: int, n_nodes: int, device: torch.device, pin: bool = False
-) -> tuple[Tensor, View]:
-    """Allocate a view as one piece of memory: it travels in one copy."""
-    n_long, n_float = n_removed + 2 * n_added, n_added + n_nodes
-    size = 8 * n_long + 4 * n_float
-    packed = torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pin)
-    longs = packed[: 8 * n_long].view(torch.int64)
-    floats = packed[8 * n_long :].view(torch.float32)
-    return packed, View(
-        longs[:n_removed],
-        longs[n_removed:].view(2, n_added),
-        floats[:n_added],
-        floats[n_added:],
-    )
-
-
-@dataclass
-class Batch:
-    """The nodes that one training step sees.
-
-    Attributes
-    ----------
-    features : Features
-        Node features.
-    graph : Adjacency
-        The edges between the batch's nodes.
-    index : Tensor of int64, shape (n_labeled,)
-        The batch's labelled training nodes.
-    target : Tensor of int64, shape (n_labeled,)
-        Their classes.
-    weight : Tensor of float32, shape (n_labeled,)
-        Their share of the cross-entropy; sums to one.
-    contrast : Contrast or None
-        What the contrastive objective needs.
-    """
-
-    features: Features
-    graph: Adjacency
-    index: Tensor
-    target: Tensor
-    weight: Tensor
-    contrast: Contrast | None = None
-
-
-@dataclass
-class Validation:
-    """Nodes that decide when training stops.
-
-    Attributes
-    ----------
-    index, target : Tensor of int64, shape (n_validation,)
-        The nodes and their classes.
-    weight : Tensor of float32, shape (n_validation,)
-        Their share of the cross-entropy; sums to one.
-    batch : Batch or None
-        The graph they belong to, where it is not the one trained on.
-    logits : callable or None
-        Evaluates an encoder on that graph, where it is too large for one batch.
-    """
-
-    index: Tensor
-    target: Tensor
-    weight: Tensor
-    batch: Batch | None = None
-    logits: Callable[[nn.Module], Tensor] | None = None
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether the nodes belong to another graph than the one trained on."""
-        return self.batch is not None or self.logits is not None
-
-
-class FixedBatch(Protocol):
-    """Tensors of one size that batches are copied to, for a step that is recorded."""
-
-    def fill(self, batch: Batch) -> bool:
-        """Take a batch in, unless it is too large."""
-
-    def batch(self) -> Batch:
-        """Return the batch that the tensors hold."""
-
-
-class BatchSource(Protocol):
-    """Where the batches of an epoch come from."""
-
-    def evaluate(self, encoder: nn.Module) -> Tensor | None:
-        """Return every node's logits in evaluation mode."""
-
-    def epoch(
-        self, encoder: nn.Module, clean: Tensor | None
-    ) -> Iterator[tuple[Batch, Tensor | None]]:
-        """Yield the epoch's batches, each with its nodes' logits where known."""
-
-    def padded(self) -> FixedBatch | None:
-        """Make room for the batches' tensors, if they are alike but for their size."""
-
-    def close(self) -> None:
-        """End what draws ahead."""
-
-
-class FullBatch:
-    """The one batch that is the whole graph, perturbed anew each epoch."""
-
-    def __init__(self, batch: Batch, views: PerturbedViews | None = None) -> None:
-        self.batch, self.views = batch, views
-
-    def evaluate(self, encoder: nn.Module) -> Tensor:
-        """Return every node's logits in evaluation mode."""
-        return evaluate(encoder, self.batch)
-
-    def epoch(
-        self, encoder: nn.Module, clean: Tensor | None
-    ) -> Iterator[tuple[Batch, Tensor | None]]:
-        """Yield the whole graph, once."""
-        if self.views is not None:
-            self.views.advance()
-        yield self.batch, clean
-
-    def padded(self) -> None:
-        """Return None: the batch's size is always the same."""
-
-    def close(self) -> None:
-        """End what draws ahead."""
-        if self.views is not None:
-            self.views.close()
-
-
-def evaluate(encoder: nn.Module, batch: Batch) -> Tensor:
-    """Run a batch forward in evaluation mode, without a gradient."""
-    encoder.eval()
-    with torch.no_grad():
-        return encoder(batch.features, batch.graph)
-
-
-class SupervisedObjective:
-    """Cross-entropy over the labelled nodes (Eq. 7)."""
-
-    def __call__(
-        self,
-        encoder: nn.Module,
-        batch: Batch,
-        clean: Tensor | None,
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Return the loss of one step."""
-        return _cross_entropy(encoder(batch.features, batch.graph, generator), batch)
-
-
-@dataclass
-class ContrastiveObjective:
-    """Cross-entropy plus TIFA's weighted contrast (Eq. 8-10, 13).
-
-    Attributes
-    ----------
-    pair_weight : float
-        Weight of the pair loss against self-consistency (paper: mu_2).
-    divergence : str
-        Direction of the Kullback-Leibler divergence.
-    temperature : float
-        Divides the target's logits; below 1 it sharpens them.
-    target : {"evaluation", "training"}
-        Which forward pass gives the target.
-    """
-
-    pair_weight: float
-    divergence: Divergence
-    temperature: float
-    target: Literal["evaluation", "training"]
-
-    def __call__(
-        self,
-        encoder: nn.Module,
-        batch: Batch,
-        clean: Tensor | None,
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Return the loss of one step."""
-        contrast = batch.contrast
-        view = contrast.view
-        logits = encoder(batch.features, batch.graph, generator)
-        if self.target == "training":
-            clean = logits.detach()
-        elif clean is None:
-            clean = evaluate(encoder, batch)
-            encoder.train()
-        perturbed = encoder(
-            batch.features.masked(view.row_keep),
-            batch.graph.perturbed(
-                view.removed_arcs, view.added_edges, view.added_weight
-            ),
-            generator,
-        )
-        return _cross_entropy(logits, batch) + contrastive_loss(
-            log_softmax(perturbed),
-            log_softmax(clean / self.temperature),
-            contrast.weights,
-            operator=contrast.pairs,
-            pair_weight=self.pair_weight,
-            divergence=self.divergence,
-        )
-
-
-def _cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-    chosen = logits.index_select(0, batch.index)
-    losses = functional.cross_entropy(chosen, batch.target, reduction="none")
-    return losses @ batch.weight
-
-
-@dataclass
-class TrainingLog:
-    """What a training run leaves behind.
-
-    Attributes
-    ----------
-    loss_curve : list of float
-        Mean training loss of each epoch.
-    validation_losses, validation_scores : list of float
-        Cross-entropy and accuracy on the validation nodes before each epoch's
-        updates, and after the last.
-    n_iter : int
-        Epochs run.
-    best_iter : int
-        Epochs after which the model that is kept was found.
-    interrupted : bool
-        Whether Ctrl-C ended it.
-    """
-
-    loss_curve: list[float] = field(default_factory=list)
-    validation_losses: list[float] = field(default_factory=list)
-    validation_scores: list[float] = field(default_factory=list)
-    n_iter: int = 0
-    best_iter: int = 0
-    interrupted: bool = False
+OnEpoch = Callable[[TrainingLog, nn.Module], bool]
 
 
 def train(
-    encoder: nn.Module,
-    source: BatchSource,
-    objective: SupervisedObjective | ContrastiveObjective,
-    validation: Validation | None,
+    problems: Sequence[Problem],
+    device: torch.device,
     *,
-    learning_rate: float,
-    weight_decay: float,
-    learning_rate_decay: float,
-    max_iter: int,
-    min_iter: int,
-    n_iter_no_change: int,
-    tol: float,
-    monitor: Literal["loss", "accuracy"],
-    generator: torch.Generator,
-    on_epoch: Callable[[TrainingLog], bool],
-) -> TrainingLog:
-    """Train until validation stops improving, and leave the best model in `encoder`.
+    on_epoch: OnEpoch | None = None,
+    keeps_on_interrupt: bool = False,
+    with_logits: bool = False,
+) -> list[Trained]:
+    """Train problems that agree in their `key`, all at once.
 
-    Adam with L2 regularisation; from epoch `min_iter` on the learning rate is
-    multiplied by `learning_rate_decay` an epoch, down to a floor of 1e-4.
+    Adam with L2 regularisation; after `min_iter` updates the learning rate is
+    multiplied by `learning_rate_decay` an epoch, down to a floor of 1e-4. Training ends
+    when validation stops improving, and the best model is kept.
 
-    `on_epoch` is called after every epoch and stops the training by returning True.
-    Ctrl-C, a non-finite loss and a device that runs out of memory end the training
-    with a warning, and the best model so far is kept.
+    Where a GPU's memory runs out, two halves are trained one after the other. On the
+    CPU threads train a few models each, and the one model of a fit is spread over them.
 
-    Of several processes (see :mod:`sktifa.distributed`) each trains on batches of its
-    own; the gradients are averaged, and the first one's validation decides.
+    Parameters
+    ----------
+    problems : sequence of Problem
+        One, or many that can be stacked.
+    device : torch.device
+        Where to train.
+    on_epoch : callable, default=None
+        For one problem: called after every epoch with the log and the encoder; stops
+        the training by returning True.
+    keeps_on_interrupt : bool, default=False
+        For one problem: Ctrl-C ends the training with a warning, and the best model so
+        far is kept.
+    with_logits : bool, default=False
+        Whether to return every node's class scores.
 
-    Raises
-    ------
-    TrainingError
-        If the very first loss is not finite: there is no model to keep.
-    NotEnoughMemoryError
-        If the first epoch does not fit in memory.
+    Returns
+    -------
+    list of Trained
+        In the order of the problems. A problem whose very first loss is not finite, or
+        whose first epoch does not fit in memory, has an error and no model.
     """
-    optimizer = make_optimizer(encoder, learning_rate, weight_decay)
-    steps = _Steps(encoder, source, objective, validation, optimizer, generator)
-    log = TrainingLog()
-    best = _Best(encoder, monitor, tol)
-    try:
-        steps.capture_if_possible()
-        for epoch in range(max_iter + 1):
-            validated = steps.evaluate()
-            if validated is not None:
-                loss, accuracy = distributed.agree(validated.tolist())
-                best.consider(loss, accuracy, log)
-                if epoch >= min_iter and epoch - best.epoch >= n_iter_no_change:
-                    break
-            else:
-                best.take(epoch)
-            if epoch == max_iter:
-                break
-            if learning_rate_decay != 1:
-                decayed = learning_rate * learning_rate_decay ** max(
-                    epoch - min_iter, 0
-                )
-                _set_rate(
-                    optimizer, max(decayed, min(learning_rate, LEARNING_RATE_FLOOR))
-                )
-            loss = distributed.mean(steps.update()).item()
-            if not np.isfinite(loss):
-                _raise_or_warn_non_finite(log, best, loss)
-                break
-            log.loss_curve.append(loss)
-            log.n_iter = epoch + 1
-            if distributed.agree(on_epoch(log)):
-                break
-    except KeyboardInterrupt:
-        log.interrupted = True
-        warnings.warn(
-            f"Training interrupted after {log.n_iter} epochs; the model of epoch "
-            f"{best.epoch} is kept.",
-            stacklevel=2,
-        )
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        if log.n_iter == 0:
-            raise NotEnoughMemoryError(_memory_advice(source, encoder)) from error
-        warnings.warn(
-            f"Out of memory after {log.n_iter} epochs; the model of epoch "
-            f"{best.epoch} is kept. " + _memory_advice(source, encoder),
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    finally:
-        steps.close()
-    best.restore()
-    encoder.eval()
-    distributed.share(encoder)
-    log.best_iter = best.epoch
-    return log
+    options: dict[str, Any] = {"with_logits": with_logits}
+    with computing(device) as n_threads:
+        if len(problems) == 1:
+            options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
+            return _train_in_halves(problems, device, options)
+        if device.type == "cpu":
+            return _train_in_threads(problems, device, n_threads, options)
+        return _train_in_halves(problems, device, options)
 
 
-def make_optimizer(
-    encoder: nn.Module, learning_rate: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """Make Adam, fit to be recorded on a GPU."""
-    device = next(encoder.parameters()).device
-    on_gpu = device.type == "cuda"
-    # A rate that is a tensor can change inside a recorded CUDA graph.
-    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-    return torch.optim.Adam(
-        encoder.parameters(),
-        lr=rate,
-        weight_decay=weight_decay,
-        fused=device.type in ("cpu", "cuda"),
-        capturable=on_gpu,
+def models_at_once(
+    graph: Graph, spec: EncoderSpec, n_pairs: int, device: torch.device
+) -> int:
+    """Estimate how many models of an architecture fit in the memory that is free."""
+    n, width = graph.n_nodes, spec.hidden_size
+    features = graph.features
+    stored = features.nnz if sparse.issparse(features) else n * graph.n_features
+    if device.type == "cuda" and stored > dense_fill(device) * n * graph.n_features:
+        stored = n * graph.n_features  # each model drops from a dense copy
+    a_model = 4 * (
+        2 * stored
+        + 4 * graph.adjacency.nnz
+        + 16 * n * width * spec.n_layers
+        + 8 * width * (graph.n_features + spec.n_layers * width)
+        + 4 * n * n_pairs
     )
+    most = _MOST_MODELS
+    if device.type == "cpu":
+        # Two rounds of work: threads whose models stop early don't wait for long.
+        most = 2 * _MODELS_A_THREAD * torch.get_num_threads()
+    fit = _MEMORY_SHARE * free_memory(device) // a_model
+    return int(max(1, min(fit, most)))
 
 
-class _Step(nn.Module):
-    """A step's loss as one forward pass, which is what processes can share."""
-
-    def __init__(
-        self, encoder: nn.Module, objective: SupervisedObjective | ContrastiveObjective
-    ) -> None:
-        super().__init__()
-        self.encoder, self.objective = encoder, objective
-
-    def forward(
-        self, batch: Batch, clean: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
-        return self.objective(self.encoder, batch, clean, generator)
+# ------------------------------------------------------------------ where stacks train
 
 
-class _Steps:
-    """The evaluation that opens an epoch, and the updates that follow."""
+def _train_in_threads(
+    problems: Sequence[Problem],
+    device: torch.device,
+    n_threads: int,
+    options: dict[str, Any],
+) -> list[Trained]:
+    interrupted = threading.Event()
+    n_parts = max(-(-len(problems) // _MODELS_A_THREAD), min(n_threads, len(problems)))
+
+    def work(part: NDArray[np.intp]) -> list[Trained]:
+        try:
+            with _as_pytorch_starts():
+                some = [problems[i] for i in part]
+                return _train_in_halves(
+                    some, device, {**options, "interrupted": interrupted}
+                )
+        except BaseException:
+            interrupted.set()
+            raise
+
+    with ThreadPoolExecutor(n_threads, initializer=_use_one_thread) as pool:
+        try:
+            parts = np.array_split(np.arange(len(problems)), n_parts)
+            return [trained for part in pool.map(work, parts) for trained in part]
+        except BaseException:
+            interrupted.set()
+            raise
+
+
+def _train_in_halves(
+    problems: Sequence[Problem], device: torch.device, options: dict[str, Any]
+) -> list[Trained]:
+    try:
+        return _Run(problems, device, **options).train()
+    except Exception as error:
+        if _is_out_of_memory(error) and len(problems) > 1:
+            error.__traceback__ = error.__cause__ = None  # They hold the tensors.
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            half = len(problems) // 2
+            return [
+                trained
+                for part in (problems[:half], problems[half:])
+                for trained in _train_in_halves(part, device, options)
+            ]
+        return [Trained(None, TrainingLog(), error=error) for _ in problems]
+
+
+class _Lent:
+    """How many threads PyTorch had before trainings took them, and how many train."""
+
+    lock = threading.Lock()
+    n_threads, n_trainings = 1, 0
+
+
+@contextmanager
+def _one_thread() -> Iterator[int]:
+    """Leave PyTorch one thread, and say how many it had.
+
+    Its threads wait for each other at every operation, which takes forever on a busy
+    machine, and what they add up depends on how many they are. Ours share kernels out
+    in large parts instead. The last of several trainings gives the threads back, as a
+    number of threads that is set in one thread becomes that of others.
+    """
+    with _Lent.lock:
+        if not _Lent.n_trainings:
+            _Lent.n_threads = torch.get_num_threads()
+        _Lent.n_trainings += 1
+        n_threads = _Lent.n_threads
+    try:
+        _use_one_thread()
+        yield n_threads
+    finally:
+        with _Lent.lock:
+            _Lent.n_trainings -= 1
+            torch.set_num_threads(_Lent.n_threads)
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def computing(device: torch.device) -> Iterator[int]:
+    """Train or predict the same whatever the user has set in PyTorch, and leave it so.
+
+    Yields the number of threads that kernels may use.
+    """
+    with on_device(device), _as_pytorch_starts(), _one_thread() as n_threads:
+        with cpu.spread_over(n_threads):
+            yield n_threads
+
+
+@contextmanager
+def _as_pytorch_starts() -> Iterator[None]:
+    """Train as if the user had changed none of PyTorch's modes, and leave them so."""
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False) if torch.cuda.is_available() else _none(),
+        _float32(),
+        torch.device("cpu") if _has_default_device() else _none(),
+    ):
+        yield
+
+
+def _none() -> Any:
+    return nullcontext()
+
+
+def _has_default_device() -> bool:
+    return torch.get_default_device() != torch.device("cpu")
+
+
+@contextmanager
+def _float32() -> Iterator[None]:
+    """Make float32 the default, where the user has made something else it."""
+    before = torch.get_default_dtype()
+    if before == torch.float32:
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# --------------------------------------------------------------------------- one stack
+
+
+class _Reader:
+    """Brings the epochs' figures to the host, on CUDA while the next epoch runs."""
+
+    def __init__(self, lag: int) -> None:
+        self._lag = lag
+        self._waiting: deque[tuple[NDArray[np.intp], Tensor, Any]] = deque()
+
+    def put(self, ids: NDArray[np.intp], figures: Tensor) -> None:
+        """Send the figures of the models `ids` on their way."""
+        event = None
+        if figures.is_cuda:
+            host = torch.empty(figures.shape, pin_memory=True)
+            figures = host.copy_(figures, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self._waiting.append((ids, figures, event))
+
+    def take(
+        self, everything: bool = False
+    ) -> list[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+        """Return what has arrived."""
+        arrived = []
+        while len(self._waiting) > (0 if everything else self._lag):
+            ids, figures, event = self._waiting.popleft()
+            if event is not None:
+                event.synchronize()
+            arrived.append((ids, figures.cpu().numpy()))
+        return arrived
+
+
+class _Run:
+    """Models in training. Those that have stopped leave, a few at a time."""
 
     def __init__(
         self,
-        encoder: nn.Module,
-        source: BatchSource,
-        objective: SupervisedObjective | ContrastiveObjective,
-        validation: Validation | None,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator,
+        problems: Sequence[Problem],
+        device: torch.device,
+        *,
+        on_epoch: OnEpoch | None = None,
+        keeps_on_interrupt: bool = False,
+        interrupted: threading.Event | None = None,
+        with_logits: bool = False,
     ) -> None:
-        self.encoder, self.source = encoder, source
-        self.validation, self.optimizer = validation, optimizer
-        self.generator = generator
-        with side_stream(generator.device) if self.are_capturable else nullcontext():
-            self._loss = distributed.parallel(
-                _Step(encoder, objective),
-                isinstance(encoder, Encoder) and encoder.has_fixed_shapes,
-            )
-        self._clean: Tensor | None = None
-        self._evaluate, self._step = self._run_evaluation, self._run_step
+        self.all, self.device = list(problems), device
+        self.on_epoch, self.with_logits = on_epoch, with_logits
+        self.keeps_on_interrupt = keeps_on_interrupt
+        self.interrupted = interrupted or threading.Event()
+        self.kernels = kernels_for(device)
+        self.logs = [TrainingLog() for _ in problems]
+        self.kept: dict[int, dict[str, Tensor]] = {}
+        self.ends: dict[int, dict[str, Tensor]] = {}
+        self.errors: dict[int, Exception] = {}
+        self.n_views, self.needs_clean = problems[0].n_views, problems[0].needs_clean
 
-    @property
-    def are_capturable(self) -> bool:
-        """Whether every epoch launches the same kernels on the same tensors.
+    def train(self) -> list[Trained]:
+        """Run until the last model has stopped, and keep the best of each."""
+        source: Source | None = None
+        history: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
+        reader = _Reader(1 if self.device.type == "cuda" and not self.on_epoch else 0)
+        try:
+            first = self.all[0]
+            if first.source is None:
+                source = WholeGraph(self.all, self.device)
+            else:
+                source = first.source(self.device)
+            self.source = source
+            self._set_up()
+            self._run(reader, history)
+        except KeyboardInterrupt:
+            if not self.keeps_on_interrupt or not history:
+                raise
+            self.logs[0].interrupted = True
+        except Exception as error:
+            if not _is_out_of_memory(error) or len(self.all) > 1:
+                raise
+            self.errors[0] = NotEnoughMemoryError(_memory_advice(self.all[0]))
+            self.errors[0].__cause__ = error
+        finally:
+            self._forget_recordings()
+            if source is not None:
+                source.close()
+        history += reader.take(everything=True)
+        self._write_logs(history)
+        return self._finish()
 
-        Message passing by edge index looks at sizes that differ from view to view.
-        """
-        return (
-            next(self.encoder.parameters()).device.type == "cuda"
-            and isinstance(self.encoder, Encoder)
-            and self.encoder.has_fixed_shapes
-            and self._is_always_alike
-        )
+    # --------------------------------------------------------------- who is in
 
-    @property
-    def _is_always_alike(self) -> bool:
-        if isinstance(self.source, FullBatch):
-            return self.validation is None or self.validation.logits is None
-        # Batch normalisation would count the nodes that subgraphs are filled up with.
-        return not any(isinstance(m, nn.BatchNorm1d) for m in self.encoder.modules())
+    def _set_up(self) -> None:
+        self.encoder = stack_encoders(self._networks()).to(self.device)
+        self._lay_out_state()
+        self.moments = [[torch.zeros_like(p) for p in self.parameters] for _ in "mv"]
+        n, device = len(self.all), self.device
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        self.epoch = torch.zeros((), dtype=exact, device=device)
+        self.n_steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.last_loss = torch.zeros(n, device=device)
+        self.best_score = torch.full((n,), -torch.inf, dtype=exact, device=device)
+        self.best_epoch = torch.zeros(n, dtype=exact, device=device)
+        self.alive = torch.ones(n, dtype=torch.bool, device=device)
+        # Every node's logits at the epoch's opening.
+        self.clean: Tensor | None = None
+        self._gather(np.arange(n))
 
-    def evaluate(self) -> Tensor | None:
-        """Evaluate all nodes; return validation cross-entropy and accuracy."""
-        return self._evaluate()
+    def _networks(self) -> list[nn.Module]:
+        built: dict[Any, nn.Module] = {}
+        networks = []
+        for problem in self.all:
+            if problem.start is not None:
+                networks.append(problem.start)
+                continue
+            dropout = 0.0 if problem.encoder.stackable else problem.dropout
+            key = problem.encoder_seed, dropout
+            if key not in built:
+                built[key] = build_encoder(
+                    problem.encoder, seed=problem.encoder_seed, dropout=dropout
+                )
+            networks.append(built[key])
+        return networks
 
-    def update(self) -> Tensor:
-        """Make the epoch's updates, and return their mean loss."""
-        losses = [
-            self._step(batch, clean)
-            for batch, clean in self.source.epoch(self.encoder, self._clean)
+    def _lay_out_state(self) -> None:
+        """Name the encoder's tensors, with a leading model dimension each."""
+        stacked = self.encoder.stackable
+        self.leaves = [p for p in self.encoder.parameters() if p.requires_grad]
+        self.parameters = [
+            p.detach() if stacked else p.detach()[None] for p in self.leaves
         ]
-        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        state = self.encoder.state_dict(keep_vars=True)
+        self.state = {
+            name: value.detach() if stacked else value.detach()[None]
+            for name, value in state.items()
+        }
+        self.best = {name: value.clone() for name, value in self.state.items()}
+        self.last = {name: value.clone() for name, value in self.state.items()}
 
-    def close(self) -> None:
-        """Let go of what is recorded: NCCL waits for it when processes part."""
-        self._evaluate, self._step = self._run_evaluation, self._run_step
+    def _gather(self, ids: NDArray[np.intp]) -> None:
+        """Lay out what the models `ids` differ in, an entry a model."""
+        self.ids = ids
+        problems = [self.all[i] for i in ids]
+        self.terms = stack([p.terms for p in problems], self.device)
+        self.target = stack([p.target for p in problems], self.device)
+        schedules = [p.schedule for p in problems]
 
-    def capture_if_possible(self) -> None:
-        """Record what never changes."""
-        if self.are_capturable:
-            if isinstance(self.source, FullBatch):
-                self.capture(self.source.batch)
-            elif (padded := self.source.padded()) is not None:
-                self.capture_steps(padded)
+        def exact(name: str) -> Tensor:
+            values = np.array([getattr(s, name) for s in schedules], dtype=float)
+            return torch.from_numpy(values).to(self.device, self.epoch.dtype)
 
-    def capture(self, batch: Batch) -> None:
-        """Record both halves as CUDA graphs: with a full batch they never change."""
-        self._evaluate, step = self._recorded(
-            [self._run_evaluation, lambda: self._run_step(batch, self._clean)]
+        self.rates, self.rate_decay = (
+            exact("learning_rate"),
+            exact("learning_rate_decay"),
         )
-        self._step = lambda batch, clean: step()
+        self.least_rate = self.rates.clamp(max=LEARNING_RATE_FLOOR)
+        self.weight_decay = exact("weight_decay").float()
+        self.min_iter, self.max_iter = exact("min_iter"), exact("max_iter")
+        self.patience, self.tol = exact("n_iter_no_change"), exact("tol")
+        by_loss = [s.monitor == "loss" for s in schedules]
+        self.by_loss = torch.tensor(by_loss, device=self.device)
+        rates = torch.tensor([p.dropout for p in problems], dtype=torch.float32)
+        self.drops = bool((rates > 0).any())
+        self.keep = (1 - rates[:, None]).to(self.device)
+        # Each model's dropout is its own, whatever the models beside it.
+        seeds = [p.seed + distributed.rank() for p in problems]
+        self.seeds = torch.tensor(seeds, dtype=torch.int64, device=self.device)
+        parts = [
+            None if p.validation is None else tuple(p.validation) for p in problems
+        ]
+        n_nodes = problems[0].graph.n_nodes
+        self.val_nodes = LabeledNodes.stack(parts, n_nodes, self.device)
+        self.validates = problems[0].validation is not None
+        sizes = [0 if part is None else len(part[0]) for part in parts]
+        self.val_size = torch.tensor(sizes, device=self.device).clamp(min=1)
 
-    def capture_steps(self, padded: FixedBatch) -> None:
-        """Record a step on subgraphs, which are filled up to one size."""
-        (replay,) = self._recorded([lambda: self._run_step(padded.batch(), None)])
+    def _leave_out(self, running: NDArray[np.bool_]) -> None:
+        """Go on with the running models alone."""
+        stays = np.flatnonzero(running)
+        for place in np.flatnonzero(~running).tolist():
+            self._take(place)
+        chosen = torch.from_numpy(stays).to(self.device)
+        with torch.no_grad():
+            for value in self.encoder.state_dict(keep_vars=True).values():
+                value.data = value.detach().index_select(0, chosen)
+        kept = [
+            {name: value.index_select(0, chosen) for name, value in state.items()}
+            for state in (self.best, self.last)
+        ]
+        self._lay_out_state()
+        self.best, self.last = kept
+        self.moments = [[t.index_select(0, chosen) for t in m] for m in self.moments]
+        for name in ("last_loss", "best_score", "best_epoch", "alive"):
+            setattr(self, name, getattr(self, name).index_select(0, chosen))
+        self.source.keep(stays)
+        self._gather(self.ids[stays])
 
-        def step(batch: Batch, clean: Tensor | None) -> Tensor:
-            if padded.fill(batch):
-                return replay().clone()
-            return self._run_step(batch, clean)
+    def _take(self, place: int) -> None:
+        """Keep the best state of a model, and its last one where none is validated."""
+        number = int(self.ids[place])
+        for store, state in ((self.kept, self.best), (self.ends, self.last)):
+            store[number] = {
+                name: value[place].clone() for name, value in state.items()
+            }
 
-        self._step = step
+    # ---------------------------------------------------------------- one epoch
 
-    def _recorded(self, calls: list[Callable[[], Any]]) -> list[Callable[[], Any]]:
-        state = list(self.encoder.state_dict().values())
+    def evaluate(self) -> Tensor:
+        """Open an epoch: find the best models so far, and those that stop.
 
-        def restore() -> Callable[[], None]:
-            put_back = snapshot(state)
+        Returns
+        -------
+        Tensor of shape (5, n_models)
+            Cross-entropy and accuracy on the validation nodes, the last training
+            loss, whether the model goes on, and the epoch of its best state.
+        """
+        problem, self.clean = self.all[0], None
+        reached = torch.zeros(2, len(self.ids), device=self.device)
+        elsewhere = problem.validation_logits
+        if self.needs_clean or (self.validates and elsewhere is None):
+            self.clean = self.source.evaluate(self.encoder)
+        if self.validates:
+            logits = self.clean
+            if elsewhere is not None:
+                self.encoder.eval()
+                logits = elsewhere(self.encoder)
+            assert logits is not None
+            reached = self._validate(logits)
+        return self._judge(*distributed.shared(reached))
 
-            def undo() -> None:
-                put_back()
-                for moments in self.optimizer.state.values():
-                    for moment in moments.values():
-                        moment.zero_()
+    @torch.no_grad()
+    def _validate(self, logits: Tensor) -> Tensor:
+        nodes, b = self.val_nodes, logits.shape[0]
+        right = (nodes.of(logits).argmax(1) == nodes.target).float()
+        return torch.stack(
+            [nodes.cross_entropy(logits), nodes.sums(right, b) / self.val_size]
+        )
 
-            return undo
-
-        options: dict[str, Any] = {"generator": self.generator, "restore": restore}
-        if distributed.n_ranks() > 1:
-            options["warm_up_runs"] = PARALLEL_WARM_UP_RUNS
-        return capture(calls, **options)
-
-    def _run_evaluation(self) -> Tensor | None:
-        self._clean = self.source.evaluate(self.encoder)
-        validation = self.validation
-        if validation is None:
-            return None
-        if validation.logits is not None:
-            logits = validation.logits(self.encoder)
-        elif validation.batch is not None:
-            logits = evaluate(self.encoder, validation.batch)
+    @torch.no_grad()
+    def _judge(self, val_loss: Tensor, accuracy: Tensor) -> Tensor:
+        here = self.alive & self.last_loss.isfinite()
+        waited = self.epoch < self.max_iter
+        if self.validates:
+            score = torch.where(self.by_loss, -val_loss, accuracy).to(self.epoch.dtype)
+            better = here & (score > self.best_score + self.tol)
+            torch.where(better, score, self.best_score, out=self.best_score)
+            self._keep_where(better, self.best)
+            waited = waited & (
+                (self.epoch < self.min_iter)
+                | (self.epoch - self.best_epoch < self.patience)
+            )
         else:
-            logits = cast(Tensor, self._clean)
-        logits = logits.index_select(0, validation.index)
-        losses = functional.cross_entropy(logits, validation.target, reduction="none")
-        accuracy = (logits.argmax(1) == validation.target).float().mean()
-        return torch.stack([losses @ validation.weight, accuracy])
+            # Whether it is any good is looked at in the end.
+            self._keep_where(here & ~waited, self.last)
+        self.alive.copy_(here & waited)
+        rows = [val_loss, accuracy, self.last_loss, self.alive, self.best_epoch]
+        return torch.stack([row.float() for row in rows])
 
-    def _run_step(self, batch: Batch, clean: Tensor | None) -> Tensor:
+    def _keep_where(self, chosen: Tensor, place: dict[str, Tensor]) -> None:
+        """Keep the present state of some models."""
+        torch.where(chosen, self.epoch, self.best_epoch, out=self.best_epoch)
+        for name, kept in place.items():
+            if kept.is_floating_point():
+                self.kernels.copy_where(chosen, self.state[name], kept)
+
+    def update(self) -> None:
+        """Make the epoch's updates. Models that have stopped take part in vain."""
+        losses = [self._step(batch) for batch in self.source.epoch()]
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
+        self.last_loss.copy_(distributed.mean(loss))
+        self.epoch += 1
+
+    def _step(self, batch: Batch) -> Tensor:
+        """Make one update, and return each model's loss."""
         self.encoder.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(batch, clean, self.generator)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+        clean = self.clean if batch.nodes is None else None
+        step = Step(self.encoder, batch, self._draw, self.target, clean)
+        total: Any = 0.0
+        for term in self.terms:
+            loss = term(step)
+            if loss.dim() == 2:
+                loss = (loss if batch.norm is None else loss * batch.norm).mean(1)
+            total = total + loss
+        grads = torch.autograd.grad(total.sum(), self.leaves, allow_unused=True)
+        total = total.detach()
+        if not self.validates:
+            # What has a finite loss is kept, not what the update makes of it.
+            self._keep_where(self.alive & total.isfinite(), self.best)
+        self._adam(distributed.averaged(grads, self.leaves))
+        return total
 
+    def _draw(self, number: int, row_keep: Tensor | None) -> Draw:
+        """Say what is random in one of the step's passes."""
+        place = self.n_steps * _STRIDES[0] + (1 + number) * _STRIDES[1]
+        return Draw(self.seeds + place, self.keep, self.drops, row_keep)
 
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
+    @torch.no_grad()
+    def _adam(self, grads: Sequence[Tensor]) -> None:
+        """Adam with L2 regularisation, each model at its own learning rate."""
+        epochs = (self.epoch - self.min_iter).clamp(min=0)
+        rate = torch.maximum(self.rates * self.rate_decay**epochs, self.least_rate)
+        self.n_steps += 1
+        done = self.n_steps.to(rate.dtype)
+        first, second = _BETAS
+        size = (-rate / (1 - first**done)).float()
+        root = (1 - second**done).sqrt().float()
+        for p, grad, mean, square in zip(
+            self.parameters, grads, *self.moments, strict=True
+        ):
+            self.kernels.adam(
+                p,
+                grad.view_as(p),
+                mean,
+                square,
+                betas=_BETAS,
+                eps=_EPS,
+                size=size,
+                root=root,
+                weight_decay=self.weight_decay,
+            )
 
+    # -------------------------------------------------------------------- the loop
 
-class _Best:
-    """The best model so far."""
+    def _run(
+        self,
+        reader: _Reader,
+        history: list[tuple[NDArray[np.intp], NDArray[np.float32]]],
+    ) -> None:
+        waste = 0.0
+        self._record()
+        while True:
+            reader.put(self.ids, self._evaluate())
+            arrived = reader.take()
+            history += arrived
+            running = np.ones(len(self.ids), bool)
+            if history and len(history[-1][0]) == len(running):
+                running = history[-1][1][3] > 0
+            if self.on_epoch is not None and self._tell(history):
+                break
+            if not running.any():
+                break
+            if self.interrupted.is_set():
+                raise KeyboardInterrupt
+            self.source.advance()
+            self._update()
+            share = running.mean()
+            waste += 1 - share
+            if share <= 0.8 and waste > _WASTE.get(self.device.type, 0):
+                history += reader.take(everything=True)
+                running = history[-1][1][3] > 0
+                if not running.any():
+                    break
+                self._forget_recordings()
+                self._leave_out(running)
+                waste = 0.0
+                self._record()
 
-    def __init__(self, encoder: nn.Module, monitor: str, tol: float) -> None:
-        self.monitor, self.tol = monitor, tol
-        self.epoch = 0
-        self.score = -np.inf
-        self._live = list(encoder.state_dict().values())
-        self._kept = [tensor.clone() for tensor in self._live]
+    def _tell(self, history: Sequence[Any]) -> bool:
+        """Tell the caller of the epoch that is over; return whether he stops it."""
+        figures = history[-1][1][:, 0]
+        log, epoch = self.logs[0], len(history) - 1
+        if self.validates:
+            log.validation_losses.append(float(figures[0]))
+            log.validation_scores.append(float(figures[1]))
+        if epoch == 0:
+            return False
+        log.n_iter = epoch
+        log.loss_curve.append(float(figures[2]))
+        if not np.isfinite(figures[2]):
+            return False
+        assert self.on_epoch is not None
+        return distributed.agree(self.on_epoch(log, self.encoder))
 
-    def consider(self, loss: float, accuracy: float, log: TrainingLog) -> None:
-        log.validation_losses.append(loss)
-        log.validation_scores.append(accuracy)
-        score = -loss if self.monitor == "loss" else accuracy
-        if score > self.score + self.tol:
-            self.score = score
-            self.take(log.n_iter)
+    def _forget_recordings(self) -> None:
+        """Let go of what is recorded, and of the tensors that it works on.
 
-    def take(self, epoch: int) -> None:
-        self.epoch = epoch
-        torch._foreach_copy_(self._kept, self._live)
+        NCCL waits for that when processes part.
+        """
+        self._evaluate: Callable[[], Tensor] = self.evaluate
+        self._update: Callable[[], Any] = self.update
 
-    def restore(self) -> None:
-        torch._foreach_copy_(self._live, self._kept)
+    def _record(self) -> None:
+        """Make the two halves of an epoch CUDA graphs, where that can be."""
+        self._forget_recordings()
+        if self.device.type != "cuda" or not self.encoder.stackable:
+            return
+        state = [*self.state.values(), *self.best.values()]
+        state += [*self.moments[0], *self.moments[1], self.epoch, self.n_steps]
+        state += [self.last_loss, self.best_score, self.best_epoch, self.alive]
+        restore = partial(snapshot, state)
+        if not self.source.recordable:
+            slots = self.source.slots()
+            if slots is None or self._has_batch_norm:
+                return
+            (replay,) = capture(
+                [lambda: self._step(slots.batch())], self.device, restore=restore
+            )
 
+            def step(batch: Batch) -> Tensor:
+                return (
+                    replay().clone() if slots.fill(batch) else _Run._step(self, batch)
+                )
 
-def _raise_or_warn_non_finite(log: TrainingLog, best: _Best, loss: float) -> None:
-    advice = (
-        "Lower learning_rate, or look for features of very large scale "
-        "(a StandardScaler or MaxAbsScaler before the classifier helps)."
-    )
-    if log.n_iter == 0:
-        raise TrainingError(f"the first training loss is {loss}. {advice}")
-    warnings.warn(
-        f"The loss became {loss} in epoch {log.n_iter + 1}; the model of epoch "
-        f"{best.epoch} is kept. {advice}",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+            self._step = step  # type: ignore[method-assign]
+            return
+        if self.all[0].validation_logits is None:
+            self._evaluate, self._update = capture(
+                [self.evaluate, self.update], self.device, restore=restore
+            )
 
+    @property
+    def _has_batch_norm(self) -> bool:
+        """Whether nodes that subgraphs are filled up with would be counted."""
+        return any("running_mean" in name for name in self.state)
 
-def _memory_advice(source: BatchSource, encoder: nn.Module) -> str:
-    n_parameters = sum(p.numel() for p in encoder.parameters())
-    size = ""
-    if isinstance(source, FullBatch):
-        graph, features = source.batch.graph, source.batch.features
-        size = (
-            f"{features.shape[0]:,} nodes × {features.shape[1]:,} features, "
-            f"{graph.col.shape[0] - graph.n_nodes:,} arcs, "
+    # --------------------------------------------------------------------- the end
+
+    def _write_logs(
+        self, history: Sequence[tuple[NDArray[np.intp], NDArray[np.float32]]]
+    ) -> None:
+        figures = np.full((len(history), 5, len(self.all)), np.nan)
+        figures[:, 3] = 0
+        for epoch, (ids, values) in enumerate(history):
+            figures[epoch][:, ids] = values
+        for i, log in enumerate(self.logs):
+            if not len(history):
+                continue
+            val_loss, accuracy, loss, alive, best = figures[:, :, i].T
+            here = np.isfinite(best)
+            n_iter = min(int(alive.sum()), int(here.sum()) - 1)
+            log.best_iter = int(best[n_iter])
+            if n_iter and not np.isfinite(loss[n_iter]):
+                self._say_not_finite(i, n_iter, loss[n_iter])
+                n_iter -= 1
+            log.n_iter = n_iter
+            log.loss_curve = loss[1 : n_iter + 1].tolist()
+            if self.validates:
+                log.validation_losses = val_loss[: n_iter + 1].tolist()
+                log.validation_scores = accuracy[: n_iter + 1].tolist()
+
+    @torch.no_grad()
+    def _finish(self) -> list[Trained]:
+        """Return the models that are kept, and their class scores where asked for."""
+        if not hasattr(self, "ids"):
+            return [
+                Trained(None, log, error=self.errors.get(i))
+                for i, log in enumerate(self.logs)
+            ]
+        for place in range(len(self.ids)):
+            self._take(place)
+        self.moments, self.clean = [], None
+        if not self.validates:
+            self._prefer_ends()
+        ordered = {i: self.kept[i] for i in range(len(self.all))}
+        logits = self._logits(ordered) if self.with_logits else None
+        trained = []
+        for i, log in enumerate(self.logs):
+            error = self.errors.get(i)
+            if error is not None and log.n_iter:
+                _warn(
+                    f"Out of memory after {log.n_iter} epochs; the model of epoch "
+                    f"{log.best_iter} is kept. {error}"
+                )
+                error = None
+            elif log.interrupted:
+                _warn(
+                    f"Training interrupted after {log.n_iter} epochs; the model of "
+                    f"epoch {log.best_iter} is kept."
+                )
+            network = _with_state(self.encoder, self._unstacked(self.kept[i])).eval()
+            distributed.share(network)
+            trained.append(
+                Trained(
+                    None if error is not None else network,
+                    log,
+                    None if logits is None else logits[i],
+                    error,
+                )
+            )
+        return trained
+
+    def _prefer_ends(self) -> None:
+        """Keep the states in which unvalidated models ended, if they are any good.
+
+        What a step has made of a model is not known before the next one.
+        """
+        ended = [
+            i for i, log in enumerate(self.logs) if log.n_iter and self._ended(log, i)
+        ]
+        if not ended:
+            return
+        logits = self._logits({i: self.ends[i] for i in ended})
+        for place, i in enumerate(ended):
+            if logits is None:
+                fine = all(bool(v.isfinite().all()) for v in self.ends[i].values())
+            else:
+                fine = bool(np.isfinite(logits[place]).all())
+            if fine:
+                self.kept[i] = self.ends[i]
+            else:
+                self.logs[i].best_iter = self.logs[i].n_iter - 1
+                self._say_not_finite(i, self.logs[i].n_iter, np.nan)
+
+    def _ended(self, log: TrainingLog, number: int) -> bool:
+        return log.best_iter == self.all[number].schedule.max_iter
+
+    def _logits(
+        self, states: dict[int, dict[str, Tensor]]
+    ) -> NDArray[np.float32] | None:
+        """Run several models forward."""
+        joined = {
+            name: torch.stack([state[name] for state in states.values()])
+            for name in self.best
+        }
+        if not self.encoder.stackable:
+            joined = {name: value[0] for name, value in joined.items()}
+        logits = self.source.evaluate(_with_state(self.encoder, joined))
+        return None if logits is None else logits.cpu().numpy()
+
+    def _unstacked(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Give one model's state the shapes that its encoder has."""
+        if not self.encoder.stackable:
+            return state
+        return {name: value[None] for name, value in state.items()}
+
+    def _say_not_finite(self, number: int, epoch: int, loss: float) -> None:
+        advice = _not_finite_advice(self.all[number])
+        if epoch == 1:
+            self.errors[number] = TrainingError(
+                f"the first training loss is {loss}. {advice}"
+            )
+            return
+        _warn(
+            f"The loss became {loss} in epoch {epoch}; the model of epoch "
+            f"{self.logs[number].best_iter} is kept. {advice}"
         )
+
+
+def _with_state(
+    module: nn.Module, values: dict[str, Tensor], prefix: str = ""
+) -> nn.Module:
+    """Return a copy with other tensors, which deepcopy takes a hundred times for."""
+    twin = copy(module)
+    twin._parameters = {
+        name: None
+        if old is None
+        else nn.Parameter(values[prefix + name], requires_grad=old.requires_grad)
+        for name, old in module._parameters.items()
+    }
+    twin._buffers = {
+        name: values.get(prefix + name, old) for name, old in module._buffers.items()
+    }
+    twin._modules = {
+        name: None if child is None else _with_state(child, values, f"{prefix}{name}.")
+        for name, child in module._modules.items()
+    }
+    return twin
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ConvergenceWarning, stacklevel=2)
+
+
+def _not_finite_advice(problem: Problem) -> str:
+    """Say what makes a loss overflow, most suspicious first."""
+    causes = []
+    if not 1e-3 < problem.target.temperature < 1e3:
+        causes.append(f"temperature={problem.target.temperature:g} is extreme")
+    weights = problem.graph.adjacency.data
+    if len(weights) and weights.max() > 1e6:
+        causes.append(f"an edge weighs {weights.max():g}: scale the weights")
+    values = problem.graph.features
+    values = values.data if sparse.issparse(values) else values
+    if values.size and np.abs(values).max() > 1e4:
+        causes.append(
+            f"features are as large as {np.abs(values).max():g}: use "
+            'feature_norm="standard", or scale them before'
+        )
+    if not causes:
+        causes.append("lower learning_rate")
+    return "To mend it: " + "; ".join(causes) + "."
+
+
+def _memory_advice(problem: Problem) -> str:
+    graph, spec = problem.graph, problem.encoder
     return (
-        f"The training step ({size}{n_parameters:,} parameters) does not fit. Use a "
-        'smaller hidden_size, device="cpu", or a sampler.'
+        f"The training step ({graph.n_nodes:,} nodes × {graph.n_features:,} features, "
+        f"{graph.adjacency.nnz:,} arcs, {spec.n_layers} layers of {spec.hidden_size} "
+        'units) does not fit in memory. Use a smaller hidden_size, device="cpu" if '
+        'this was a GPU, or sampler="saint-tifa".'
     )
 
 
-def split_generator(
-    random_state: np.random.RandomState, device: torch.device
-) -> tuple[torch.Generator, np.random.Generator]:
-    """Seed a torch and a NumPy generator from scikit-learn's random state."""
-    seeds = random_state.randint(np.iinfo(np.int32).max, size=2)
-    generator = torch.Generator(device=device)
-    generator.manual_seed(int(seeds[0]))
-    return generator, np.random.default_rng(int(seeds[1]))
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell what PyTorch says on a GPU and on the CPU from other errors."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

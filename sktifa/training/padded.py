@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sktifa.tensors.sparse import Adjacency, Features
-from sktifa.training.engine import Batch, Contrast, View
+from sktifa.tensors.features import Features
+from sktifa.tensors.sparse import Adjacency
+from sktifa.training.batch import Batch, LabeledNodes, View
 
 __all__ = ["PaddedBatch"]
 
@@ -46,7 +47,7 @@ class PaddedBatch:
             tensors[name] = part.new_zeros(shape)
         n = len(tensors["features"])
         crow = batch.graph.crow.new_zeros(n + 1)
-        has_pairs = batch.contrast is not None and batch.contrast.pairs is not None
+        has_pairs = batch.pairs is not None
         padded = cls(
             crow,
             tensors,
@@ -71,8 +72,8 @@ class PaddedBatch:
         # What the places past the batch's own hold: its first further node, the last
         # slot, which belongs to that tail, and otherwise 0.
         tail = {"col": n, "row": n, "slots": n_all_slots - 1, "added": n, "keep": 1}
-        if "slots" in parts:  # which ends in a place that is no arc
-            tail["removed"] = len(self.tensors["slots"]) - 1
+        # Past the end is no arc.
+        tail["removed"] = n_all_slots
         for name, part in parts.items():
             place, axis = self.tensors[name], _axis(name)
             count = part.shape[axis]
@@ -80,14 +81,13 @@ class PaddedBatch:
             if name != "features":  # there an older batch's do no harm
                 rest = place.shape[axis] - count
                 place.narrow(axis, count, rest).fill_(tail.get(name, 0))
-        if "weights" in parts:
-            # The loss is a mean over all nodes, the ones without weight included.
-            self.tensors["weights"].mul_(size / n)
+        # The loss is a mean over all nodes, the ones that count for nothing included.
+        self.tensors["norm"].mul_(size / n)
         self.crow[: n + 1] = batch.graph.crow
         steps = torch.arange(1, room + 1, device=self.crow.device)
         self.crow[n + 1 :] = n_slots + steps * (n_all_slots - n_slots) // room
         if self.pairs_crow is not None:
-            self.pairs_crow[: n + 1] = batch.contrast.pairs.crow_indices()
+            self.pairs_crow[: n + 1] = batch.pairs.crow_indices()
             self.pairs_crow[n + 1 :] = len(parts["pairs_values"])
             self.pairs_crow[-1] = len(self.tensors["pairs_values"])
         return True
@@ -102,52 +102,67 @@ class PaddedBatch:
             parts["weight"],
             weighted=self.weighted,
         )
-        graph.degree = parts["degree"]
+        graph.degree = graph._base = parts["degree"]
         features = Features(parts["features"], (n, self.n_features))
-        batch = Batch(features, graph, parts["index"], parts["target"], parts["share"])
-        if "weights" in parts:
+        labeled = LabeledNodes(
+            torch.zeros_like(parts["index"]),
+            parts["index"],
+            parts["target"],
+            parts["share"],
+        )
+        batch = Batch(
+            features, graph, labeled, [], nodes=parts["nodes"], norm=parts["norm"]
+        )
+        if "removed" in parts:
             graph._slot_of_arc = parts["slots"]
-            view = View(
-                parts["removed"], parts["added"], parts["added_weight"], parts["keep"]
-            )
-            pairs = None
-            if self.pairs_crow is not None:
-                pairs = torch.sparse_csr_tensor(
-                    self.pairs_crow,
-                    parts["pairs_col"],
-                    parts["pairs_values"],
-                    (n, n),
-                    check_invariants=False,
+            batch.views.append(
+                View(
+                    parts["removed"],
+                    parts["added"],
+                    parts["added_weight"],
+                    parts["keep"],
                 )
-            batch.contrast = Contrast(parts["weights"], view, pairs)
+            )
+        if self.pairs_crow is not None:
+            batch.pairs = torch.sparse_csr_tensor(
+                self.pairs_crow,
+                parts["pairs_col"],
+                parts["pairs_values"],
+                (n, n),
+                check_invariants=False,
+            )
         return batch
 
 
 def _parts(batch: Batch) -> dict[str, Tensor]:
-    graph, contrast = batch.graph, batch.contrast
+    graph, labeled = batch.graph, batch.labeled
+    nodes, norm = batch.nodes, batch.norm
+    if norm is None:
+        norm = torch.ones(graph.n_nodes, device=graph.device)
+    assert nodes is not None
     parts = {
         "features": batch.features.values,
         "degree": graph.degree,
         "col": graph.col,
         "row": graph.row,
         "weight": graph.weight,
-        "index": batch.index,
-        "target": batch.target,
-        "share": batch.weight,
+        "index": labeled.index,
+        "target": labeled.target,
+        "share": labeled.weight,
+        "nodes": nodes,
+        "norm": norm,
     }
-    if contrast is not None:
-        view = contrast.view
+    for view in batch.views:
         parts |= {
             "slots": graph._slot_of_arc,
-            "weights": contrast.weights,
             "removed": view.removed_arcs,
             "added": view.added_edges,
             "added_weight": view.added_weight,
             "keep": view.row_keep,
         }
-        if contrast.pairs is not None:
-            parts["pairs_col"] = contrast.pairs.col_indices()
-            parts["pairs_values"] = contrast.pairs.values()
+    if batch.pairs is not None:
+        parts["pairs_col"] = batch.pairs.col_indices()
+        parts["pairs_values"] = batch.pairs.values()
     return parts
 
 

@@ -1,48 +1,188 @@
-"""Batches that are sampled subgraphs, made in a thread while the last step trains.
+"""Where the batches of an epoch come from: the whole graph, or sampled subgraphs.
 
-Features are read from where they lie: on the device, in host memory, or in a memory map
-of which only the subgraph's rows are touched. Loss weights come from the whole graph;
-the perturbation and the pairs are drawn inside the subgraph.
+Subgraphs are made in a thread while the last step trains. Their features are read from
+where they lie: on the device, in host memory, or in a memory map of which only the
+subgraph's rows are touched. Loss weights come from the whole graph; the perturbation
+and the pairs are drawn inside the subgraph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.preprocessing import normalize
 from torch import Tensor, nn
+from torch.nn import functional
 
-from sktifa.contrast.subgraph import (
-    PairSettings,
-    PerturbationSettings,
-    anchor_pairs,
-    perturb,
-)
+from sktifa.contrast.pairs import PairSettings, anchor_pairs, pair_operator
+from sktifa.contrast.perturbation import PerturbationSettings
+from sktifa.contrast.subgraph import perturb
+from sktifa.contrast.views import Views
+from sktifa.device import free_memory
 from sktifa.graph import Graph
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.arrays import as_tensor, row_blocks
 from sktifa.tensors.device_graph import DeviceGraph
-from sktifa.tensors.sparse import DENSE_FILL, Adjacency, Features
-from sktifa.training.engine import Batch, Contrast, View
+from sktifa.tensors.features import Features, dense_fill
+from sktifa.tensors.scaling import Scaling
+from sktifa.tensors.sparse import Adjacency
+from sktifa.training.batch import Batch, LabeledNodes, View
 from sktifa.training.padded import PaddedBatch
+from sktifa.training.problem import PairSets, Problem
 
 __all__ = [
     "NodeFeatures",
     "SampledBatches",
     "Sampler",
+    "Source",
     "SubgraphContrast",
-    "free_memory",
+    "WholeGraph",
     "record_stream",
 ]
 
 # Features stay on a GPU up to this share of its free memory.
 _RESIDENT_SHARE = 0.3
+
+
+class Source(Protocol):
+    """Where the batches of an epoch come from."""
+
+    # Whether every epoch is one batch of the same tensors.
+    recordable: bool
+
+    def evaluate(self, encoder: nn.Module) -> Tensor | None:
+        """Return every node's logits in evaluation mode, where they are wanted."""
+
+    def advance(self) -> None:
+        """Get ready for an epoch, on the host."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """Yield the epoch's batches."""
+
+    def slots(self) -> PaddedBatch | None:
+        """Make room for batches' tensors, where they are alike but for their size."""
+
+    def keep(self, stays: NDArray[np.intp]) -> None:
+        """Go on with some of the models."""
+
+    def close(self) -> None:
+        """End what draws ahead."""
+
+
+class WholeGraph:
+    """The one batch that is the whole graph, perturbed anew each epoch for each model.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        That agree in their key.
+    device : torch.device
+        Where to train.
+    """
+
+    recordable = True
+
+    def __init__(self, problems: Sequence[Problem], device: torch.device) -> None:
+        self.problems, self.device = list(problems), device
+        first = problems[0]
+        features = first.scaling(first.graph.features)
+        self.features = Features.from_matrix(features, device)
+        self.graph = Adjacency.from_csr(first.graph.adjacency, device)
+        self.n_nodes = self.graph.n_nodes
+        self.views: Views | None = None
+        drawn = [p.perturbations for p in problems if p.perturbations is not None]
+        if first.n_views and drawn:
+            self.views = Views(
+                [part.perturber for part in drawn],
+                [part.seed for part in drawn],
+                first.n_views,
+                self.graph.mean_weight,
+                device,
+            )
+        self._gather()
+
+    def _gather(self) -> None:
+        """Lay out what the models differ in."""
+        problems = self.problems
+        self.labeled = LabeledNodes.stack(
+            [tuple(p.train) for p in problems], self.n_nodes, self.device
+        )
+        drawn = [p.perturbations for p in problems if p.perturbations is not None]
+        rates = [part.feature_mask_rate for part in drawn]
+        kept = 1 - torch.tensor(rates, dtype=torch.float32)
+        self._kept = kept[:, None].to(self.device)
+        self.pairs = stacked_pairs([p.pairs for p in problems], self.device)
+
+    def evaluate(self, encoder: nn.Module) -> Tensor:
+        """Return every node's logits."""
+        encoder.eval()
+        with torch.no_grad():
+            return encoder(self.features, self.graph)
+
+    def advance(self) -> None:
+        """Bring the epoch's views to the device."""
+        if self.views is not None:
+            self.views.advance()
+
+    def epoch(self) -> Iterator[Batch]:
+        """Yield the whole graph, once."""
+        views = [
+            View(
+                drawn.removed_arcs,
+                drawn.added_edges,
+                drawn.added_weight,
+                torch.where(drawn.is_drawn, self._kept, 1.0),
+            )
+            for drawn in (self.views.views() if self.views is not None else ())
+        ]
+        yield Batch(self.features, self.graph, self.labeled, views, self.pairs)
+
+    def slots(self) -> None:
+        """Return None: the batch's size is always the same."""
+
+    def keep(self, stays: NDArray[np.intp]) -> None:
+        """Go on with some of the models."""
+        self.problems = [self.problems[i] for i in stays]
+        if self.views is not None:
+            self.views.keep(stays)
+        self._gather()
+
+    def close(self) -> None:
+        """End what draws ahead."""
+        if self.views is not None:
+            self.views.close()
+
+
+def stacked_pairs(
+    sets: Sequence[PairSets | None], device: torch.device
+) -> Tensor | None:
+    """Make one block-diagonal operator of all models' pairs (Eq. 8)."""
+    parts = [part for part in sets if part is not None]
+    if len(parts) < len(sets):
+        return None
+
+    def joined(name: str) -> Tensor:
+        of_each = [getattr(part, name).to(device) for part in parts]
+        width = max(nodes.shape[1] for nodes in of_each)
+        filled = [
+            functional.pad(nodes, (0, width - nodes.shape[1]), value=-1)
+            for nodes in of_each
+        ]
+        return torch.stack(filled)
+
+    positives, negatives = joined("positives"), joined("negatives")
+    if positives.shape[2] + negatives.shape[2] == 0:
+        return None
+    weight = torch.tensor([part.negative_weight for part in parts], device=device)
+    operator = pair_operator(positives, negatives, weight)
+    assert isinstance(operator, Tensor)
+    return operator
 
 
 class NodeFeatures:
@@ -54,8 +194,8 @@ class NodeFeatures:
         Float32; may be a memory map.
     device : torch.device
         Where rows are wanted.
-    norm : {"l1", "l2", "max"} or None, default=None
-        Scale each node's features to this norm.
+    scaling : Scaling, default=None
+        What is done to features; None is nothing.
     resident : bool or None, default=None
         Whether to hold the whole matrix, dense, on the device; None does so on a GPU
         where it takes less than a third of the free memory.
@@ -65,10 +205,11 @@ class NodeFeatures:
         self,
         matrix: NDArray[np.float32] | sparse.csr_array,
         device: torch.device,
-        norm: Literal["l1", "l2", "max"] | None = None,
+        scaling: Scaling | None = None,
         resident: bool | None = None,
     ) -> None:
-        self.matrix, self.device, self.norm = matrix, device, norm
+        self.matrix, self.device = matrix, device
+        self.scaling = scaling = scaling or Scaling()
         self.shape: tuple[int, int] = matrix.shape
         n, width = self.shape
         if resident is None:
@@ -76,9 +217,9 @@ class NodeFeatures:
             resident = device.type == "cuda" and 4 * n * width < room
         self.resident = self._loaded() if resident else None
         # Tell how filled dense features are from some of them.
-        some = matrix[:: max(1, n // 1000)]
+        some = scaling(matrix[:: max(1, n // 1000)])
         stored = some.nnz if sparse.issparse(matrix) else np.count_nonzero(some)
-        self.is_sparse = stored < DENSE_FILL * max(some.shape[0] * width, 1)
+        self.is_sparse = stored < dense_fill(device) * max(some.shape[0] * width, 1)
 
     def rows(self, nodes: Tensor | slice) -> Features:
         """Bring the features of some nodes to the device."""
@@ -91,7 +232,7 @@ class NodeFeatures:
             return Features(part, (part.shape[0], self.shape[1]))
         index = nodes if isinstance(nodes, slice) else nodes.cpu().numpy()
         if sparse.issparse(self.matrix) or self.is_sparse:
-            return Features.from_matrix(self._normed(self.matrix[index]), self.device)
+            return Features.from_matrix(self.scaling(self.matrix[index]), self.device)
         part = self._host_rows(index)
         shape = part.shape[0], self.shape[1]
         return Features(part.to(self.device, non_blocking=True), shape)
@@ -109,17 +250,14 @@ class NodeFeatures:
         else:
             # With mode="clip" NumPy writes straight into `out`, holding no lock.
             np.take(self.matrix, index, axis=0, out=rows.numpy(), mode="clip")
-        if self.norm is not None:
-            normalize(rows.numpy(), norm=self.norm, copy=False)
+        if self.scaling.changes:
+            rows.numpy()[:] = self.scaling(rows.numpy())
         return rows
-
-    def _normed(self, part: Any) -> Any:
-        return part if self.norm is None else normalize(part, norm=self.norm)
 
     def _loaded(self) -> Tensor:
         whole = torch.empty(self.shape, device=self.device)
         for rows in row_blocks(*self.shape):
-            part = self._normed(self.matrix[rows])
+            part = self.scaling(self.matrix[rows])
             part = part.toarray() if sparse.issparse(part) else part
             whole[rows] = as_tensor(part).to(self.device)
         return whole
@@ -154,12 +292,10 @@ class Sampler(Protocol):
 
 @dataclass
 class SubgraphContrast:
-    """Makes the contrast of a subgraph: weights from the whole graph, the rest inside.
+    """Makes the contrast of a subgraph.
 
     Attributes
     ----------
-    weights : Tensor of float32, shape (n_nodes,)
-        Loss weight of every node of the whole graph.
     perturbation : PerturbationSettings
         How subgraphs are perturbed.
     perturbation_weights : Tensor of float32, shape (n_nodes,)
@@ -172,7 +308,6 @@ class SubgraphContrast:
         Label distribution of every node, for pairs by relative distance.
     """
 
-    weights: Tensor
     perturbation: PerturbationSettings
     perturbation_weights: Tensor
     feature_mask_rate: float
@@ -185,7 +320,7 @@ class SubgraphContrast:
         graph: Adjacency,
         features: Features,
         generator: torch.Generator,
-    ) -> Contrast:
+    ) -> tuple[View, Tensor | None]:
         """Draw a subgraph's view and pairs."""
         nodes, crow, col = subgraph.nodes, subgraph.crow, subgraph.col
         drawn = perturb(
@@ -200,7 +335,7 @@ class SubgraphContrast:
             drawn.removed_arcs,
             drawn.added_edges,
             graph.mean_weight * drawn.is_added,
-            row_keep,
+            row_keep[None],
         )
         pairs = None
         if self.pairs is not None:
@@ -217,11 +352,7 @@ class SubgraphContrast:
             if here is not None:  # which lies where the graph does
                 here = here.index_select(0, nodes.to(here.device)).to(nodes.device)
             pairs = anchor_pairs(crow, col, matrix, here, self.pairs, generator)
-        weights = self.weights.index_select(0, nodes)
-        if subgraph.loss_norm is not None:
-            # The loss takes the mean over the subgraph, GraphSAINT's norm the sum.
-            weights = weights * subgraph.loss_norm * len(nodes)
-        return Contrast(weights, view, pairs)
+        return view, pairs
 
 
 class SampledBatches:
@@ -275,13 +406,19 @@ class SampledBatches:
         self._rank, self._n_ranks = rank, n_ranks
         self._n_epochs = 0
 
+    recordable = False
+
     def evaluate(self, encoder: nn.Module) -> Tensor | None:
         """Return every node's logits in evaluation mode, where they are wanted."""
         return None if self._logits is None else self._logits(encoder)
 
-    def epoch(
-        self, encoder: nn.Module, clean: Tensor | None
-    ) -> Iterator[tuple[Batch, Tensor | None]]:
+    def advance(self) -> None:
+        """Nothing to do."""
+
+    def keep(self, stays: NDArray[np.intp]) -> None:
+        """Nothing to do: there is one model."""
+
+    def epoch(self) -> Iterator[Batch]:
         """Yield a batch for each subgraph of this process's share of an epoch.
 
         The targets of the contrast are the batch's own evaluation forward: the model
@@ -292,9 +429,9 @@ class SampledBatches:
             index, rank=self._rank, n_ranks=self._n_ranks, transform=self._prepare
         )
         for ready in prepared:
-            yield ready.batch, None
+            yield ready.batch
 
-    def padded(self) -> PaddedBatch | None:
+    def slots(self) -> PaddedBatch | None:
         """Make room for a batch, after drawing one; None where features are sparse."""
         state = self._generator.get_state()
         drawn = self.sampler.epoch(0, transform=self._prepare)
@@ -326,11 +463,20 @@ class SampledBatches:
             share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
         # Worked out here, not while the step waits.
         _ = graph.degree, graph._slot_of_arc
-        batch = Batch(self.features.rows(nodes), graph, index, codes.take(index), share)
+        norm = None
+        if subgraph.loss_norm is not None:
+            # The loss takes the mean over the subgraph, GraphSAINT's norm the sum.
+            norm = subgraph.loss_norm * len(nodes)
+        labeled = LabeledNodes(
+            torch.zeros_like(index), index, codes.take(index), share.float()
+        )
+        features = self.features.rows(nodes)
+        batch = Batch(features, graph, labeled, [], nodes=nodes, norm=norm)
         if self.contrast is not None:
-            batch.contrast = self.contrast.of(
-                subgraph, graph, batch.features, self._generator_of(subgraph)
+            view, batch.pairs = self.contrast.of(
+                subgraph, graph, features, self._generator_of(subgraph)
             )
+            batch.views.append(view)
         return _Prepared(batch)
 
     def _generator_of(self, subgraph: Subgraph) -> torch.Generator:
@@ -360,24 +506,10 @@ def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
         for part in parts:
             if part.is_cuda:
                 part.record_stream(stream)
-    elif hasattr(value, "__dict__"):
+    elif isinstance(value, list):
+        for part in value:
+            record_stream(part, stream)
+    elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
         for part in vars(value).values():
             if not callable(part):
                 record_stream(part, stream)
-
-
-def free_memory(device: torch.device) -> float:
-    """Return how many bytes are free on a device; infinite where that can't be told."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # What the allocator holds for reuse is free as well.
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(free + kept)
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return 1024.0 * int(line.split()[1])
-    except OSError:
-        pass
-    return float("inf")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from sktifa.tensors.kernels import Drawn, kernels_for, why_none
+from sktifa.tensors.kernels import Drawn, cpu, kernels_for, plain
 
 CASES = [(30, 20, 7, 3), (400, 25, 64, 2), (40, 9, 1, 1), (5, 300, 33, 2)]
 
@@ -13,18 +13,18 @@ CASES = [(30, 20, 7, 3), (400, 25, 64, 2), (40, 9, 1, 1), (5, 300, 33, 2)]
 class Place:
     """A device, its kernels, and what is laid out there."""
 
-    def __init__(self, device):
-        self.device = torch.device(device)
-        if self.device.type == "cuda":
+    def __init__(self, name):
+        self.device = torch.device("cpu" if name == "plain" else name)
+        if name == "cuda":
             pytest.importorskip("triton")
-        assert why_none(self.device) is None
-        self.kernels = kernels_for(self.device)
+        self.kernels = plain if name == "plain" else kernels_for(self.device)
+        assert (self.kernels is plain) == (name == "plain")
 
     def put(self, array, dtype=None):
         return torch.from_numpy(np.array(array, dtype=dtype)).to(self.device)
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.fixture(params=["cpu", "plain", pytest.param("cuda", marks=pytest.mark.cuda)])
 def place(request):
     return Place(request.param)
 
@@ -52,13 +52,9 @@ def transposed(place, dense, values):
 def test_product(place, n_rows, n_columns, width, n_blocks):
     dense, pattern, values = matrix(place, n_rows, n_columns)
     other = torch.randn(n_blocks, n_columns, width).to(place.device)
-    out = place.kernels.csr_product(
-        *pattern, values, other.flatten(0, 1), n_blocks * n_rows
-    )
+    out = place.kernels.csr_product(*pattern, values, other)
     expected = place.put(dense).double() @ other.double()
-    torch.testing.assert_close(
-        out.view(expected.shape).double(), expected, rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("per_node", [False, True])
@@ -71,11 +67,9 @@ def test_a_draw_keeps_the_asked_share_and_is_the_same_by_column(place, per_node)
     drawn = Drawn(
         torch.tensor([2**40 + 7, -5, 0]).to(place.device), place.put(keep), scale
     )
-    eye = torch.eye(n_columns).repeat(n_blocks, 1).to(place.device)
-    product = place.kernels.csr_product(
-        *pattern, values, eye, n_blocks * n_rows, drawn=drawn
-    )
-    by_row = product.view(n_blocks, n_rows, n_columns).cpu().numpy()
+    eye = torch.eye(n_columns).repeat(n_blocks, 1, 1).to(place.device)
+    product = place.kernels.csr_product(*pattern, values, eye, drawn=drawn)
+    by_row = product.cpu().numpy()
     kept = by_row != 0
     for block in range(n_blocks):
         scaled = dense * float(scale[block])
@@ -88,11 +82,11 @@ def test_a_draw_keeps_the_asked_share_and_is_the_same_by_column(place, per_node)
     deviation = (trials - chance).sum() / np.sqrt((chance * (1 - chance)).sum())
     assert abs(deviation) < 4  # error rate 6e-5
     pattern, values, order = transposed(place, dense, values)
-    eye = torch.eye(n_rows).repeat(n_blocks, 1).to(place.device)
+    eye = torch.eye(n_rows).repeat(n_blocks, 1, 1).to(place.device)
     by_column = place.kernels.csr_product(
-        *pattern, values, eye, n_blocks * n_columns, drawn=drawn, order=order
+        *pattern, values, eye, drawn=drawn, order=order
     )
-    by_column = by_column.view(n_blocks, n_columns, n_rows).cpu().numpy()
+    by_column = by_column.cpu().numpy()
     np.testing.assert_array_equal(by_column.transpose(0, 2, 1), by_row)
 
 
@@ -125,16 +119,18 @@ def test_adam_is_pytorchs(place):
 
 
 def test_adam_outlives_a_gradient_whose_square_is_not_finite(place):
-    parameter = torch.zeros(1, 3).to(place.device)
+    parameter = torch.zeros(1, 4).to(place.device)
     moments = torch.zeros_like(parameter), torch.zeros_like(parameter)
-    single = torch.nn.Parameter(parameter[0].clone())
-    optimizer = torch.optim.Adam([single], lr=0.01, fused=True)
+    # In float64, where these have squares.
+    single = torch.nn.Parameter(torch.zeros(4, dtype=torch.float64))
+    optimizer = torch.optim.Adam([single], lr=0.01)
+    grad = torch.tensor([1.0, 1e20, 3e20, -1e38], dtype=torch.float64)
     for step in range(1, 4):
-        single.grad = torch.tensor([1.0, 1e20, 3e20]).to(place.device)
+        single.grad = grad
         optimizer.step()
         place.kernels.adam(
             parameter,
-            single.grad[None],
+            grad[None].float().to(place.device),
             *moments,
             betas=(0.9, 0.999),
             eps=1e-8,
@@ -142,7 +138,75 @@ def test_adam_outlives_a_gradient_whose_square_is_not_finite(place):
             root=torch.tensor((1 - 0.999**step) ** 0.5).to(place.device),
             weight_decay=place.put([0.0], np.float32),
         )
-    torch.testing.assert_close(parameter[0], single.detach(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        parameter[0].cpu(), single.detach().float(), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_arcs_are_added_where_they_point(place):
+    out, dense = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    target, source = torch.tensor([0, 9, 9, 4]), torch.tensor([1, 5, 6, 4])
+    weight = torch.tensor([1.0, -2.0, 0.5, 0.0])
+    expected = out.clone().view(-1, 3)
+    for t, s, w in zip(target, source, weight, strict=True):
+        expected[t] += w * dense.view(-1, 3)[s]
+    given = [part.to(place.device) for part in (out, dense, target, source, weight)]
+    place.kernels.add_arcs(*given)
+    torch.testing.assert_close(given[0].cpu(), expected.view(out.shape))
+
+
+@pytest.mark.parametrize("n_left", [1, 3])
+@pytest.mark.parametrize("width", [1, 7, 40])
+def test_dense_products(place, n_left, width):
+    x = torch.randn(n_left, 5000, 12).to(place.device)
+    weight = torch.randn(3, 12, width).to(place.device)
+    out = place.kernels.matmul(x, weight)
+    expected = x.double() @ weight.double()
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-4)
+    grad = torch.randn(3, 5000, width).to(place.device)
+    of_weight = place.kernels.transposed_matmul(x, grad)
+    expected = x.double().mT @ grad.double()
+    torch.testing.assert_close(of_weight.double(), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_rows_are_the_same_however_they_are_spread_over_threads():
+    made = sparse.random_array((3000, 700), density=0.1, format="csr", rng=0)
+    pattern = [
+        torch.from_numpy(a.astype(np.int32)) for a in (made.indptr, made.indices)
+    ]
+    values = torch.from_numpy(made.data.astype(np.float32))
+    weight, hidden = torch.randn(2, 700, 33), torch.randn(2, 9001, 33)
+    keep = torch.tensor([[0.5], [0.8]])
+    drawn = Drawn(torch.tensor([3, 4]), keep, 1 / keep)
+
+    def everything():
+        adam = [torch.ones(2, 300_001).mul_(i) for i in range(1, 5)]
+        cpu.adam(
+            *adam,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            size=torch.tensor([-0.1, -0.2]),
+            root=torch.tensor(0.3),
+            weight_decay=torch.tensor([0.1, 0.0]),
+        )
+        return [
+            *adam,
+            cpu.csr_product(*pattern, values, weight),
+            cpu.csr_product(*pattern, values, weight, drawn=drawn),
+            cpu.matmul(hidden, weight[:, :33, :7]),
+            cpu.matmul(hidden, weight[:, :33]),
+            cpu.transposed_matmul(hidden, hidden),
+            cpu.activate(hidden, weight[:, 0], drawn),
+            cpu.drop(hidden[0], drawn),
+        ]
+
+    torch.manual_seed(0)
+    outs = []
+    for n_threads in (1, 2, 3):
+        with cpu.spread_over(n_threads):
+            outs.append(everything())
+    for one, *others in zip(*outs, strict=True):
+        assert all(torch.equal(one, other) for other in others)
 
 
 def test_copies_the_chosen_ones(place):
@@ -162,14 +226,14 @@ def test_activation_and_its_gradient(place, dropout):
     n_blocks, n_nodes, width = 3, 500, 33
     h = torch.randn(n_blocks, n_nodes, width).to(place.device)
     bias = torch.randn(n_blocks, width).to(place.device)
-    grad = torch.randn(n_blocks * n_nodes, width).to(place.device)
+    grad = torch.randn(n_blocks, n_nodes, width).to(place.device)
     drawn, scale = None, torch.ones(n_blocks, 1).to(place.device)
     keep = torch.tensor([[0.2], [0.5], [1.0]]).to(place.device)
     if dropout:
         scale = 1 / keep
         drawn = Drawn(torch.tensor([2**40 + 7, -5, 0]).to(place.device), keep, scale)
-    out = place.kernels.activate(h.flatten(0, 1), bias, drawn)
-    of_h = place.kernels.activate_backward(grad, out, drawn).view(h.shape)
+    out = place.kernels.activate(h, bias, drawn)
+    of_h = place.kernels.activate_backward(grad, out, drawn)
     kept = out.view(h.shape) != 0
     h.requires_grad_()
     whole = (h + bias[:, None]).relu()
@@ -204,19 +268,21 @@ def test_dense_matrix_is_dropped_for_each_block(place):
 
 
 def test_nan_is_not_hidden(place):
-    h = torch.tensor([[-1.0, float("nan"), 1.0]]).to(place.device)
+    h = torch.tensor([[[-1.0, float("nan"), 1.0]]]).to(place.device)
     out = place.kernels.activate(h, torch.zeros(1, 3).to(place.device), None)
-    assert out.isnan().tolist() == [[False, True, False]]
+    assert out.isnan().tolist() == [[[False, True, False]]]
 
 
-@pytest.mark.cuda
-def test_draws_are_the_same_on_both_devices():
+@pytest.mark.parametrize(
+    "other", ["plain", pytest.param("cuda", marks=pytest.mark.cuda)]
+)
+def test_draws_are_the_same_on_all_devices(other):
     dense = [[1.0, 2.0, 3.0, 4.0] * 20] * 50
     outs = []
-    for place in (Place("cpu"), Place("cuda")):
+    for place in (Place("cpu"), Place(other)):
         keep = place.put([[0.3], [0.6]], np.float32)
         drawn = Drawn(torch.tensor([2**50 + 3, -9]).to(place.device), keep, 1 / keep)
-        h = place.put(dense + dense, np.float32)
+        h = place.put([dense, dense], np.float32)
         bias = torch.zeros(2, 80).to(place.device)
         outs.append(place.kernels.activate(h, bias, drawn).cpu())
     torch.testing.assert_close(*outs)

@@ -5,20 +5,29 @@ import pytest
 import torch
 from scipy import sparse
 from torch import nn
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import APPNP, GCNConv, SAGEConv
 from torch_geometric.nn.models import GAT
 
 from sktifa.exceptions import ParameterError
-from sktifa.tensors.sparse import Adjacency, Features
-from sktifa.training.encoders import ENCODERS, Encoder, build_encoder
+from sktifa.tensors.features import Features
+from sktifa.tensors.sparse import Adjacency
+from sktifa.training.encoders import (
+    ENCODERS,
+    Draw,
+    Encoder,
+    EncoderSpec,
+    build_encoder,
+    stack_encoders,
+)
 
-SIZES = {
-    "n_layers": 2,
-    "dropout": 0.5,
-    "residual": False,
-    "normalization": None,
-    "seed": 0,
-}
+
+def spec(kind, **options):
+    return EncoderSpec(kind, 30, 16, 3, **options)
+
+
+def draw(seed, device, rate=0.5):
+    keep = torch.full((1, 1), 1 - rate, device=device)
+    return Draw(torch.tensor([seed], device=device), keep, rate > 0)
 
 
 @pytest.fixture
@@ -33,56 +42,91 @@ def small(device):
 
 def test_gcn_equals_pygs(small, device):
     features, graph = small
-    ours = Encoder("gcn", 30, 16, 3).to(device).eval()
+    ours = Encoder(spec("gcn")).to(device).eval()
     h = features.dense()
     for layer, last in zip(ours.convolutions, (False, True), strict=True):
-        theirs = GCNConv(*layer.weight.shape).to(device)
-        theirs.lin.weight.data = layer.weight.data.T.clone()
+        theirs = GCNConv(*layer.weight.shape[1:]).to(device)
+        theirs.lin.weight.data = layer.weight.data[0].T.clone()
         h = theirs(h, graph.edge_index)
         h = h if last else torch.relu(h)
-    torch.testing.assert_close(ours(features, graph), h, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours(features, graph)[0], h, atol=1e-5, rtol=1e-4)
 
 
 def test_sage_equals_pygs(small, device):
     features, graph = small
-    ours = Encoder("sage", 30, 16, 3).to(device).eval()
+    ours = Encoder(spec("sage")).to(device).eval()
     h = features.dense()
     for layer, last in zip(ours.convolutions, (False, True), strict=True):
-        own, neighbor = layer.weight.data.chunk(2, dim=1)
+        own, neighbor = layer.weight.data[0].chunk(2, dim=1)
         theirs = SAGEConv(*own.shape).to(device)
         theirs.lin_r.weight.data = own.T.clone()
         theirs.lin_l.weight.data = neighbor.T.clone()
         theirs.lin_l.bias.data.zero_()
         h = theirs(h, graph.edge_index)
         h = h if last else torch.relu(h)
-    torch.testing.assert_close(ours(features, graph), h, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours(features, graph)[0], h, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-@pytest.mark.parametrize("options", [{}, {"residual": True, "normalization": "layer"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"residual": True, "normalization": "layer"},
+        {"normalization": "batch"},
+    ],
+)
 def test_every_encoder_trains_embeds_and_is_deterministic(name, options, small, device):
     features, graph = small
     outputs = []
     for _ in range(2):
-        encoder = build_encoder(
-            name, 30, 16, 3, **{**SIZES, "n_layers": 3, **options}
-        ).to(device)
-        generator = torch.Generator(device=device).manual_seed(0)
-        out = encoder(features, graph, generator)
+        made = spec(name, n_layers=3, propagation_steps=2, **options)
+        encoder = build_encoder(made, seed=0).to(device)
+        out = encoder(features, graph, draw(0, device))
         out.square().sum().backward()
         grads = [p.grad for p in encoder.parameters() if p.requires_grad]
         assert any(g is not None and g.abs().sum() > 0 for g in grads)
         outputs.append(out.detach())
-    assert out.shape == (40, 3)
+    assert out.shape == (1, 40, 3)
     torch.testing.assert_close(outputs[0], outputs[1])
     encoder.eval()
-    assert encoder.embed(features, graph).shape == (40, 16)
+    assert encoder.embed(features, graph).shape == (1, 40, 16)
     torch.testing.assert_close(encoder(features, graph), encoder(features, graph))
+
+
+def test_appnp_equals_pygs(small, device):
+    features, graph = small
+    ours = Encoder(spec("appnp", propagation_steps=7, teleport=0.15)).to(device).eval()
+    first, second = ours.convolutions
+    hidden = (features.dense() @ first.weight[0] + first.bias[0]).relu()
+    scores = hidden @ second.weight[0] + second.bias[0]
+    theirs = APPNP(K=7, alpha=0.15)(scores, graph.edge_index)
+    torch.testing.assert_close(ours(features, graph)[0], theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "appnp", "sage", "mlp"])
+def test_a_stack_is_what_its_models_are(kind, small, device):
+    features, graph = small
+    made = spec(kind, n_layers=3, normalization="batch", propagation_steps=2)
+    singles = [build_encoder(made, seed=i).to(device) for i in range(3)]
+    stacked = stack_encoders(singles)
+    keep = torch.tensor([[0.5], [0.8], [1.0]], device=device)
+    seeds = torch.tensor([4, 5, 6], device=device)
+    out = stacked(features, graph, Draw(seeds, keep, True))
+    for i, single in enumerate(singles):
+        own = Draw(seeds[i : i + 1], keep[i : i + 1], True)
+        alone = single(features, graph, own)[0]
+        torch.testing.assert_close(out[i], alone, atol=1e-5, rtol=1e-4)
+    stacked.eval()
+    evaluated = stacked(features, graph)
+    for i, single in enumerate(singles):
+        alone = single.eval()(features, graph)[0]
+        torch.testing.assert_close(evaluated[i], alone, atol=1e-5, rtol=1e-4)
 
 
 def test_mlp_ignores_the_edges(small):
     features, graph = small
-    encoder = Encoder("mlp", 30, 16, 3).to(graph.device).eval()
+    encoder = Encoder(spec("mlp")).to(graph.device).eval()
     lonely = Adjacency.from_csr(sparse.csr_array((40, 40)), graph.device)
     torch.testing.assert_close(encoder(features, graph), encoder(features, lonely))
 
@@ -98,34 +142,48 @@ class TwoLayers(nn.Module):
         return self.convolution(self.dropout(self.hidden(x).relu()), edge_index)
 
 
+class Bare(nn.Module):
+    def forward(self, x, edge_index):
+        return x
+
+
+class Lazy(nn.Module):
+    def __init__(self, n_out):
+        super().__init__()
+        self.layer = nn.LazyLinear(n_out)
+
+    def forward(self, x, edge_index):
+        return self.layer(x)
+
+
 @pytest.mark.parametrize(
     "factory", [TwoLayers, lambda n_in, n_out: TwoLayers(n_in, n_out)]
 )
 def test_any_module_comes_in(factory, small, device):
     features, graph = small
-    encoder = build_encoder(factory, 30, 16, 3, **SIZES).to(device)
+    encoder = build_encoder(spec(factory), seed=0).to(device)
     before = torch.random.get_rng_state()
-    generator = torch.Generator(device=device).manual_seed(0)
-    first = encoder(features, graph, generator)
-    second = encoder(features, graph, generator)
+    first = encoder(features, graph, draw(0, device))
+    second = encoder(features, graph, draw(1, device))
     assert not torch.equal(first, second), "dropout draws anew"
-    again = encoder(features, graph, torch.Generator(device=device).manual_seed(0))
+    again = encoder(features, graph, draw(0, device))
     torch.testing.assert_close(first, again)
     assert torch.equal(before, torch.random.get_rng_state()), "global state put back"
     encoder.eval()
     hidden = encoder.embed(features, graph)
-    torch.testing.assert_close(hidden, encoder.module.hidden(features.dense()).relu())
+    expected = encoder.module.hidden(features.dense()).relu()
+    torch.testing.assert_close(hidden[0], expected)
 
 
 def test_pygs_own_models_get_their_widths(small, device):
     features, graph = small
-    encoder = build_encoder(GAT, 30, 16, 3, **{**SIZES, "n_layers": 3}).to(device)
+    encoder = build_encoder(spec(GAT, n_layers=3), seed=0, dropout=0.5).to(device)
     assert encoder.module.num_layers == 3
     assert encoder.module.hidden_channels == 16
     assert encoder.module.dropout.p == 0.5
     encoder.eval()
-    assert encoder(features, graph).shape == (40, 3)
-    assert encoder.embed(features, graph).shape == (40, 16)
+    assert encoder(features, graph).shape == (1, 40, 3)
+    assert encoder.embed(features, graph).shape == (1, 40, 16)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +192,15 @@ def test_pygs_own_models_get_their_widths(small, device):
         ("gnc", "unknown; choose one of"),
         (nn.Linear(3, 3), "an instance would be trained twice"),
         (lambda n_in, n_out: "module", "returned str"),
+        (lambda n_in, n_out: Bare(), "no parameter to train"),
+        (lambda n_in, n_out: TwoLayers(n_in, n_out).double(), "features are float32"),
+        (
+            lambda n_in, n_out: TwoLayers(n_in, n_out).requires_grad_(False),
+            "no parameter to train",
+        ),
+        (lambda n_in, n_out: Lazy(n_out), "no size yet"),
     ],
 )
 def test_bad_encoders_are_named(encoder, message):
     with pytest.raises(ParameterError, match=message):
-        build_encoder(encoder, 30, 16, 3, **SIZES)
+        build_encoder(spec(encoder), seed=0)

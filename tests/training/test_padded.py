@@ -7,56 +7,72 @@ import pytest
 import torch
 
 from sktifa import GNNClassifier, TIFAGCLClassifier
+from sktifa.classifiers.prepare import prepare
 from sktifa.datasets import make_block_graph
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.training.encoders import Encoder
-from sktifa.training.engine import ContrastiveObjective, SupervisedObjective
+from sktifa.training.encoders import Draw, build_encoder
 from sktifa.training.padded import PaddedBatch
+from sktifa.training.stacking import stack
+from sktifa.training.terms import Step
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def batches():
+def problem():
     made = make_block_graph(900, 3, average_degree=8, random_state=0)
     y = np.where(np.random.default_rng(0).random(900) < 0.2, made.target, -1)
     sampler = SAINTTIFASampler(150, walk_length=2, device="cpu", random_state=0)
-    model = TIFAGCLClassifier(sampler=sampler, device="cpu", random_state=0)
-    kept = []
+    model = TIFAGCLClassifier(
+        sampler=sampler,
+        target_information=1.0,
+        teacher_weight=0.5,
+        device="cpu",
+        random_state=0,
+    )
+    return prepare(model, made.graph, y, CPU)
 
-    def keep(network, source, *args, **kwargs):
-        kept.extend(batch for batch, _ in source.epoch(network, None))
-        raise InterruptedError
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sktifa.classifiers.gnn.train", keep)
-        with pytest.raises(InterruptedError):
-            model.fit(made.graph, y)
-    return kept
+@pytest.fixture(scope="module")
+def batches(problem):
+    return list(problem.source(CPU).epoch())
 
 
 @pytest.mark.parametrize("contrasts", [True, False])
-@pytest.mark.parametrize("name", ["gcn", "sage", "mlp"])
-def test_a_filled_up_batch_has_the_same_loss_and_gradient(name, contrasts, batches):
+@pytest.mark.parametrize("name", ["gcn", "sage", "mlp", "appnp"])
+def test_a_filled_up_batch_has_the_same_loss_and_gradient(
+    name, contrasts, problem, batches
+):
+    spec = dataclasses.replace(
+        problem.encoder, kind=name, n_layers=3, propagation_steps=2
+    )
+    encoder = build_encoder(spec, seed=0)
+    terms = problem.terms if contrasts else problem.terms[:1]
+    terms, target = stack([terms], CPU), stack([problem.target], CPU)
     # Views drop no features here: dropout would draw for more nodes.
-    encoder = Encoder(name, 16, 8, 3, n_layers=3, dropout=0.0)
-    objective = SupervisedObjective()
-    if contrasts:
-        objective = ContrastiveObjective(0.05, "clean_to_perturbed", 0.7, "evaluation")
-    else:
-        batches = [dataclasses.replace(batch, contrast=None) for batch in batches]
+    seed, certain = torch.zeros(1, dtype=torch.int64), torch.ones(1, 1)
+
+    def draw(number, row_keep):
+        return Draw(seed, certain, False)
+
+    if not contrasts:
+        batches = [dataclasses.replace(b, views=[], pairs=None) for b in batches]
     largest = max(batches, key=lambda batch: len(batch.graph.col))
     padded = PaddedBatch.like(largest)
     for batch in batches:
-        if contrasts:
-            view = batch.contrast.view
-            view.row_keep = torch.ones_like(view.row_keep)
         assert padded.fill(batch)
         told = []
         for one in (batch, padded.batch()):
             encoder.zero_grad()
-            loss = objective(encoder, one, None, torch.Generator().manual_seed(0))
-            loss.backward()
+            step, total = Step(encoder, one, draw, target), 0.0
+            for term in terms:
+                loss = term(step)
+                if loss.dim() == 2:
+                    loss = (loss if one.norm is None else loss * one.norm).mean(1)
+                total = total + loss
+            total.sum().backward()
             grads = [p.grad.clone() for p in encoder.parameters()]
-            told.append([loss.detach(), *grads])
+            told.append([total.detach(), *grads])
         for own, filled in zip(*told, strict=True):
             torch.testing.assert_close(filled, own, rtol=1e-4, atol=1e-5)
 
@@ -76,8 +92,10 @@ def test_recorded_steps_learn_like_others(kind, monkeypatch):
     for recorded in (True, False):
         if not recorded:
             monkeypatch.setattr(
-                "sktifa.training.engine._Steps.are_capturable",
-                property(lambda self: False),
+                "sktifa.training.engine._Run._record",
+                lambda run: vars(run).update(
+                    _evaluate=run.evaluate, _update=run.update
+                ),
             )
         model = kind(
             "sage",

@@ -10,8 +10,8 @@ import torch
 
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
+from sktifa.device import free_memory
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
-from sktifa.training.sources import free_memory
 
 QUICK = {"max_iter": 15, "device": "cpu", "random_state": 0}
 SAMPLERS = [
@@ -185,7 +185,7 @@ def test_auto_is_a_full_batch_where_it_fits(made, monkeypatch):
     graph, y, train, _, _ = made
     options = {**QUICK, "max_iter": 2, "sampler": "auto"}
     assert not hasattr(GNNClassifier(**options).fit(graph[train], y[train]), "sampler_")
-    monkeypatch.setattr("sktifa.classifiers.gnn.free_memory", lambda device: 1e5)
+    monkeypatch.setattr("sktifa.classifiers.prepare.free_memory", lambda device: 1e5)
     sampled = GNNClassifier(**options).fit(graph[train], y[train])
     assert sampled.sampler_.sharpness > 0
     assert free_memory(torch.device("cpu")) > 1e6

@@ -1,9 +1,10 @@
-"""Kernels of our own for training many models at once.
+"""Kernels of our own for training models, many at once or one.
 
-A stack's step is bound by memory: what these save is reading and writing. Dropout is
-drawn by a hash where a value is used, and again in the backward pass, so that no mask
-is ever stored; Adam reads and writes each parameter once. They are written twice, for
-the CPU in numba and for CUDA in Triton, with the same functions and the same draws.
+A step is bound by memory: what these save is reading and writing. Dropout is drawn by
+a hash where a value is used, and again in the backward pass, so that no mask is ever
+stored; Adam reads and writes each parameter once. They are written for the CPU in
+numba, for CUDA in Triton and for everything else in plain PyTorch, with the same
+functions and the same draws.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["Drawn", "kernels_for", "why_none"]
+__all__ = ["MOST_GRADIENT", "Drawn", "kernels_for"]
+
+# A gradient counts as at most this for Adam: the square of a larger one is no float32.
+MOST_GRADIENT = 1e18
 
 
 class Drawn:
@@ -23,13 +27,13 @@ class Drawn:
 
     Parameters
     ----------
-    seed : Tensor of int64, shape (n_blocks,)
-        Each block's: the same seed draws the same values, by row or by column, and
-        whatever the other blocks are.
-    keep : Tensor of float32, shape (n_blocks, 1) or (n_blocks, n_nodes)
-        Probability that a value survives, of a block or of each of its nodes.
-    scale : Tensor of float32, shape (n_blocks, 1)
-        What a block's survivors are multiplied by.
+    seed : Tensor of int64, shape (n_models,)
+        Each model's: the same seed draws the same values, by row or by column, and
+        whatever the other models are.
+    keep : Tensor of float32, shape (n_models, 1) or (n_models, n_nodes)
+        Probability that a value survives, of a model or of each of its nodes.
+    scale : Tensor of float32, shape (n_models, 1)
+        What a model's survivors are multiplied by.
     """
 
     def __init__(self, seed: Tensor, keep: Tensor, scale: Tensor) -> None:
@@ -37,28 +41,30 @@ class Drawn:
 
 
 def kernels_for(device: torch.device) -> ModuleType:
-    """Return the module of kernels for a device that has some."""
-    if device.type == "cuda":
+    """Return the module of kernels for a device."""
+    if device.type == "cpu":
+        from sktifa.tensors.kernels import cpu
+
+        return cpu
+    if device.type == "cuda" and _has_triton():
         from sktifa.tensors.kernels import cuda
 
         return cuda
-    from sktifa.tensors.kernels import cpu
+    from sktifa.tensors.kernels import plain
 
-    return cpu
+    return plain
 
 
 @cache
-def why_none(device: torch.device) -> str | None:
-    """Say why a device has no kernels, or None if it has."""
-    if device.type == "cpu":
-        return None
-    if device.type != "cuda":
-        return f"there are no kernels for device={device.type!r}"
+def _has_triton() -> bool:
+    """Tell whether Triton is there and can compile: that takes a C compiler."""
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
+        return False
     try:
-        nothing = torch.zeros(1, 1, device=device)
-        kernels_for(device).copy_where(nothing[0] > 0, nothing, nothing)
-    except Exception as error:  # no C compiler, an old GPU ...
-        return f"Triton can't compile kernels here ({error})"
-    return None
+        from sktifa.tensors.kernels import cuda
+
+        nothing = torch.zeros(1, 1, device="cuda")
+        cuda.copy_where(nothing[0] > 0, nothing, nothing)
+    except Exception:  # whatever a compiler may raise
+        return False
+    return True

@@ -1,9 +1,17 @@
-"""The kernels in numba. They hold no lock: threads train stacks beside each other.
+"""The kernels in numba. They hold no lock: threads train models beside each other.
 
-Tensors are contiguous.
+Every kernel works on a range of rows, so that a fit that has cores to itself spreads
+them (:func:`spread_over`). A row comes out the same whatever range it is in: a model
+is the same however many threads trained it. Tensors are contiguous.
 """
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,23 +19,94 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sktifa.tensors.jit import njit
-from sktifa.tensors.kernels import Drawn
+from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
 
 __all__ = [
     "activate",
     "activate_backward",
     "adam",
+    "add_arcs",
     "copy_where",
     "csr_product",
     "drop",
+    "matmul",
+    "spread_over",
+    "transposed_matmul",
 ]
 
-_UNSCALED = np.ones((1, 1), dtype=np.float32)
+_MOST = np.float32(MOST_GRADIENT)
 _NO_ORDER = np.zeros(0, dtype=np.int32)
 # A draw is a number of 24 bits, which a float32 holds.
 _BITS = np.float32(1 << 24)
 # Sums in any order, but NaN stays NaN: a model that diverges must show it.
 _FAST = {"contract", "reassoc", "nsz"}
+# Numbers that a part must have to work on: handing one over takes 20 microseconds.
+_LEAST = 1 << 17
+# Rows of a dense product that are multiplied at a time. It doesn't depend on the
+# number of threads, so neither does the order of a sum.
+_ROWS = 4096
+# Entries of the vectors that an unrolled loop works on.
+_VECTORS = 64
+# A row of so many floats fills a vector.
+_WIDE = 16
+
+_LOCAL = threading.local()
+
+
+@contextmanager
+def spread_over(n_threads: int) -> Iterator[None]:
+    """Let kernels called in this thread use so many threads."""
+    before = getattr(_LOCAL, "n_threads", 1)
+    _LOCAL.n_threads = n_threads
+    try:
+        yield
+    finally:
+        _LOCAL.n_threads = before
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(
+        n_threads,
+        thread_name_prefix="sktifa-kernel",
+        # What PyTorch adds up depends on its number of threads.
+        initializer=torch.set_num_threads,
+        initargs=(1,),
+    )
+
+
+def _spread(
+    call: Callable[[int, int], object],
+    n_rows: int,
+    work: int,
+    cost: NDArray[np.integer] | None = None,
+) -> None:
+    """Call `call(begin, end)` for parts of all rows, as threads allow.
+
+    `cost` says, cumulated, what the rows take; None means all the same.
+    """
+    n_parts = min(getattr(_LOCAL, "n_threads", 1), work // _LEAST, n_rows)
+    if n_parts < 2:
+        call(0, n_rows)
+        return
+    if cost is None:
+        # Whole vectors: what a loop leaves over rounds otherwise.
+        unit = _VECTORS if n_rows > _LEAST else 1
+        ends = np.linspace(0, n_rows // unit, n_parts + 1).astype(int) * unit
+        ends[-1] = n_rows
+    else:
+        ends = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1))
+        ends[0], ends[-1] = 0, n_rows
+    parts = [
+        _pool(n_parts - 1).submit(call, int(a), int(b))
+        for a, b in zip(ends[1:], ends[2:], strict=False)
+    ]
+    try:
+        call(0, int(ends[1]))
+    finally:
+        wait(parts)
+    for part in parts:
+        part.result()
 
 
 def csr_product(
@@ -35,23 +114,20 @@ def csr_product(
     col: Tensor,
     values: Tensor,
     dense: Tensor,
-    n_rows: int,
     *,
     drawn: Drawn | None = None,
     order: Tensor | None = None,
 ) -> Tensor:
-    """Multiply a CSR matrix, or several of one pattern, by a dense one.
+    """Multiply a sparse matrix by the dense one of each model.
 
     Parameters
     ----------
     crow, col : Tensor of int32
-        Pattern of a block.
+        CSR pattern.
     values : Tensor of float32, shape (n_stored,)
-        Stored values, the same in each block.
-    dense : Tensor of float32, shape (n_blocks * n_columns, width)
-        The blocks below each other.
-    n_rows : int
-        Rows of all blocks together.
+        Stored values.
+    dense : Tensor of float32, shape (n_models, n_columns, width)
+        Each model's factor.
     drawn : Drawn, default=None
         Dropout of the values.
     order : Tensor of int32, shape (n_stored,), default=None
@@ -60,24 +136,26 @@ def csr_product(
 
     Returns
     -------
-    Tensor of float32, shape (n_rows, width)
+    Tensor of float32, shape (n_models, n_rows, width)
     """
-    rows, width = crow.shape[0] - 1, dense.shape[1]
-    out = torch.empty(n_rows, width)
+    rows = crow.shape[0] - 1
+    out = torch.empty(dense.shape[0], rows, dense.shape[2])
     if not out.numel():
         return out
-    n_blocks = n_rows // rows
-    blocks = dense.detach().contiguous().numpy().reshape(n_blocks, -1, width)
+    blocks = dense.detach().contiguous().numpy()
     pattern = crow.numpy(), col.numpy(), values.numpy()
-    target = out.numpy().reshape(n_blocks, rows, width)
+    target = out.numpy()
+    work = (len(pattern[1]) + rows) * dense.shape[0] * dense.shape[2]
     if drawn is None:
-        _product(*pattern, blocks, target)
+        _spread(
+            lambda begin, end: _product(*pattern, blocks, target, begin, end),
+            rows,
+            work,
+            pattern[0],
+        )
         return out
     keeps_nodes = drawn.keep.shape[1] > 1
-    _drawn_product(
-        *pattern,
-        blocks,
-        target,
+    arguments = (
         _NO_ORDER if order is None else order.numpy(),
         drawn.seed.numpy(),
         drawn.keep.numpy(),
@@ -85,27 +163,131 @@ def csr_product(
         keeps_nodes and order is None,
         keeps_nodes and order is not None,
     )
+    _spread(
+        lambda begin, end: _drawn_product(
+            *pattern, blocks, target, *arguments, begin, end
+        ),
+        rows,
+        work,
+        pattern[0],
+    )
     return out
 
 
+def add_arcs(
+    out: Tensor, dense: Tensor, target: Tensor, source: Tensor, weight: Tensor
+) -> None:
+    """Add `weight` times the row `source` of `dense` to the row `target` of `out`.
+
+    Parameters
+    ----------
+    out, dense : Tensor of float32, shape (n_models, n_nodes, width)
+        The former is written to.
+    target, source : Tensor of int64, shape (n_arcs,)
+        Nodes, counted through all models.
+    weight : Tensor of float32, shape (n_arcs,)
+        0 is no arc.
+    """
+    width = out.shape[2]
+    _add_arcs(
+        out.numpy().reshape(-1, width),
+        dense.detach().numpy().reshape(-1, width),
+        target.numpy(),
+        source.numpy(),
+        weight.numpy(),
+    )
+
+
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply each model's matrices; sums don't depend on models or threads.
+
+    Parameters
+    ----------
+    x : Tensor of float32, shape (n_models or 1, n, m)
+        One for all, or one each.
+    weight : Tensor of float32, shape (n_models, m, width)
+        Each model's.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, n, width)
+    """
+    n_models, n = weight.shape[0], x.shape[1]
+    out = torch.empty(n_models, n, weight.shape[2])
+    flat, weight = x.detach(), weight.detach()
+    narrow = weight.shape[2] < _WIDE
+
+    def rows(begin: int, end: int) -> None:
+        for model in range(n_models):
+            left = flat[model if flat.shape[0] > 1 else 0]
+            for first in range(begin * _ROWS, min(end * _ROWS, n), _ROWS):
+                part = left[first : first + _ROWS]
+                if narrow:  # a row of seven classes fills no vector
+                    out[model, first : first + _ROWS] = (weight[model].T @ part.T).T
+                else:
+                    torch.mm(part, weight[model], out=out[model, first : first + _ROWS])
+
+    _spread(rows, -(-n // _ROWS), n * n_models * (x.shape[2] + weight.shape[2]))
+    return out
+
+
+def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
+    """Multiply each model's transposed ``x`` by its ``grad``.
+
+    Parameters
+    ----------
+    x : Tensor of float32, shape (n_models or 1, n, m)
+        One for all, or one each.
+    grad : Tensor of float32, shape (n_models, n, width)
+        Each model's.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, m, width)
+    """
+    x, grad = x.detach(), grad.detach()
+    n_models, n, width = grad.shape
+    n_parts = max(-(-n // _ROWS), 1)
+    parts = torch.empty(n_parts, n_models, x.shape[2], width)
+
+    def sums(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            rows = slice(part * _ROWS, (part + 1) * _ROWS)
+            for model in range(n_models):
+                left = x[model if x.shape[0] > 1 else 0, rows]
+                if width < _WIDE:
+                    parts[part, model] = (grad[model, rows].T @ left).T
+                else:
+                    torch.mm(left.T, grad[model, rows], out=parts[part, model])
+
+    _spread(sums, n_parts, n * n_models * (x.shape[2] + width))
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
 def drop(values: Tensor, drawn: Drawn) -> Tensor:
-    """Draw dropout of one dense matrix for each block.
+    """Draw dropout of one dense matrix for each model.
 
     Parameters
     ----------
     values : Tensor of float32, shape (n_nodes, width)
-        The same for each block.
+        The same for each model.
     drawn : Drawn
         Dropout of the entries.
 
     Returns
     -------
-    Tensor of float32, shape (n_blocks, n_nodes, width)
+    Tensor of float32, shape (n_models, n_nodes, width)
     """
     out = torch.empty(len(drawn.scale), *values.shape)
     keep = drawn.keep.expand(-1, len(values)).contiguous().numpy()
     parts = values.numpy(), out.numpy(), drawn.seed.numpy(), keep
-    _drop(*parts, drawn.scale.numpy())
+    scale = drawn.scale.numpy()
+    _spread(
+        lambda begin, end: _drop(*parts, scale, begin, end), len(values), out.numel()
+    )
     return out
 
 
@@ -114,26 +296,28 @@ def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
 
     Parameters
     ----------
-    h : Tensor of float32, shape (n_blocks * n_nodes, width)
-        The blocks below each other.
-    bias : Tensor of float32, shape (n_blocks, width)
-        Each block's.
+    h : Tensor of float32, shape (n_models, n_nodes, width)
+        Each model's.
+    bias : Tensor of float32, shape (n_models, width)
+        Each model's.
     drawn : Drawn, default=None
-        Dropout of the entries, with a probability a block.
+        Dropout of the entries, with a probability a model.
 
     Returns
     -------
-    Tensor of float32, shape (n_blocks * n_nodes, width)
+    Tensor of float32, shape (n_models, n_nodes, width)
     """
     out = torch.empty_like(h)
-    shape = len(bias), -1, h.shape[1]
-    blocks, target = h.detach().numpy().reshape(shape), out.numpy().reshape(shape)
-    offset = bias.detach().contiguous().numpy()
+    parts = h.detach().numpy(), bias.detach().contiguous().numpy(), out.numpy()
     if drawn is None:
-        _activate(blocks, offset, target)
-    else:
-        keep, scale = drawn.keep.numpy(), drawn.scale.numpy()
-        _activate_drawn(blocks, offset, target, drawn.seed.numpy(), keep, scale)
+        _spread(lambda begin, end: _activate(*parts, begin, end), h.shape[1], h.numel())
+        return out
+    draw = drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
+    _spread(
+        lambda begin, end: _activate_drawn(*parts, *draw, begin, end),
+        h.shape[1],
+        h.numel(),
+    )
     return out
 
 
@@ -142,23 +326,24 @@ def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
 
     Parameters
     ----------
-    grad, out : Tensor of float32, shape (n_blocks * n_nodes, width)
+    grad, out : Tensor of float32, shape (n_models, n_nodes, width)
         The gradient, and what `activate` returned: what is 0 there has none.
     drawn : Drawn or None
         As for `activate`.
 
     Returns
     -------
-    Tensor of float32, shape (n_blocks * n_nodes, width)
+    Tensor of float32, shape (n_models, n_nodes, width)
     """
     of_h = torch.empty_like(out)
-    scale = _UNSCALED if drawn is None else drawn.scale.numpy()
-    shape = len(scale), -1
-    _activate_backward(
-        grad.contiguous().numpy().reshape(shape),
-        out.numpy().reshape(shape),
-        of_h.numpy().reshape(shape),
-        scale,
+    scale = np.ones(len(out), np.float32)
+    if drawn is not None:
+        scale *= drawn.scale.numpy()[:, 0]
+    parts = grad.contiguous().numpy(), out.numpy(), of_h.numpy()
+    _spread(
+        lambda begin, end: _activate_backward(*parts, scale, begin, end),
+        out.shape[1],
+        out.numel(),
     )
     return of_h
 
@@ -191,17 +376,22 @@ def adam(
         Each model's.
     """
     n_models = len(parameter)
-    _adam(
-        parameter.detach().numpy().reshape(n_models, -1),
-        grad.contiguous().numpy().reshape(n_models, -1),
-        mean.numpy().reshape(n_models, -1),
-        square.numpy().reshape(n_models, -1),
+    parts = [
+        tensor.detach().contiguous().numpy().reshape(n_models, -1)
+        for tensor in (parameter, grad, mean, square)
+    ]
+    constants = (
         size.numpy(),
         np.float32(root),
         weight_decay.numpy().ravel(),
         np.float32(1 - betas[0]),
         np.float32(1 - betas[1]),
         np.float32(eps),
+    )
+    _spread(
+        lambda begin, end: _adam(*parts, *constants, begin, end),
+        parts[0].shape[1],
+        4 * parameter.numel(),
     )
 
 
@@ -275,9 +465,11 @@ def _product(
     values: NDArray[np.float32],
     dense: NDArray[np.float32],
     out: NDArray[np.float32],
+    begin: int,
+    end: int,
 ) -> None:
     for block in range(out.shape[0]):
-        for row in range(out.shape[1]):
+        for row in range(begin, end):
             first, last = crow[row], crow[row + 1]
             _add_rows(
                 out[block, row],
@@ -301,17 +493,19 @@ def _drawn_product(
     scale: NDArray[np.float32],
     keeps_rows: bool,
     keeps_columns: bool,
+    begin: int,
+    end: int,
 ) -> None:
-    n_blocks, n_rows, _ = out.shape
+    n_blocks = out.shape[0]
     longest = 0
-    for row in range(n_rows):
+    for row in range(begin, end):
         longest = max(longest, int(crow[row + 1] - crow[row]))
     # A row's survivors: what is dropped is not multiplied by.
     kept_col = np.empty(longest, dtype=np.int32)
     kept_values = np.empty(longest, dtype=np.float32)
     for block in range(n_blocks):
         factor, limit = scale[block, 0], keep[block, 0] * _BITS
-        for row in range(n_rows):
+        for row in range(begin, end):
             if keeps_rows:
                 limit = keep[block, row] * _BITS
             count = 0
@@ -334,11 +528,13 @@ def _drop(
     seed: NDArray[np.int64],
     keep: NDArray[np.float32],
     scale: NDArray[np.float32],
+    begin: int,
+    end: int,
 ) -> None:
-    n_blocks, n_nodes, width = out.shape
+    n_blocks, _, width = out.shape
     for block in range(n_blocks):
         factor = scale[block, 0]
-        for node in range(n_nodes):
+        for node in range(begin, end):
             limit = keep[block, node] * _BITS
             for j in range(width):
                 is_kept = _draw(seed[block], node * width + j) < limit
@@ -347,11 +543,15 @@ def _drop(
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _activate(
-    h: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32]
+    h: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    out: NDArray[np.float32],
+    begin: int,
+    end: int,
 ) -> None:
-    n_blocks, n_nodes, width = h.shape
+    n_blocks, _, width = h.shape
     for block in range(n_blocks):
-        for node in range(n_nodes):
+        for node in range(begin, end):
             for j in range(width):
                 value = h[block, node, j] + bias[block, j]
                 out[block, node, j] = 0 if value < 0 else value
@@ -365,11 +565,13 @@ def _activate_drawn(
     seed: NDArray[np.int64],
     keep: NDArray[np.float32],
     scale: NDArray[np.float32],
+    begin: int,
+    end: int,
 ) -> None:
-    n_blocks, n_nodes, width = h.shape
+    n_blocks, _, width = h.shape
     for block in range(n_blocks):
         limit, factor = keep[block, 0] * _BITS, scale[block, 0]
-        for node in range(n_nodes):
+        for node in range(begin, end):
             for j in range(width):
                 value = (h[block, node, j] + bias[block, j]) * factor
                 is_kept = _draw(seed[block], node * width + j) < limit
@@ -382,12 +584,31 @@ def _activate_backward(
     out: NDArray[np.float32],
     of_h: NDArray[np.float32],
     scale: NDArray[np.float32],
+    begin: int,
+    end: int,
 ) -> None:
     for block in range(out.shape[0]):
-        factor = scale[block, 0]
-        for place in range(out.shape[1]):
-            passed = grad[block, place] * factor
-            of_h[block, place] = passed if out[block, place] > 0 else 0
+        factor = scale[block]
+        for node in range(begin, end):
+            for j in range(out.shape[2]):
+                passed = grad[block, node, j] * factor
+                of_h[block, node, j] = passed if out[block, node, j] > 0 else 0
+
+
+@njit(fastmath=_FAST, error_model="numpy")
+def _add_arcs(
+    out: NDArray[np.float32],
+    dense: NDArray[np.float32],
+    target: NDArray[np.int64],
+    source: NDArray[np.int64],
+    weight: NDArray[np.float32],
+) -> None:
+    for arc in range(len(target)):
+        value = weight[arc]
+        if value != 0:
+            to, of = out[target[arc]], dense[source[arc]]
+            for j in range(out.shape[1]):
+                to[j] += value * of[j]
 
 
 @njit(fastmath={"contract"}, error_model="numpy")
@@ -402,14 +623,20 @@ def _adam(
     first: np.float32,
     second: np.float32,
     eps: np.float32,
+    begin: int,
+    end: int,
 ) -> None:
     for model in range(parameter.shape[0]):
         step, decay = size[model] * root, weight_decay[model]
-        for place in range(parameter.shape[1]):
+        for place in range(begin, end):
             p = parameter[model, place]
             g = grad[model, place] + p * decay
+            # Adam is blind to a gradient's size: its square stays a float32.
+            if g > _MOST:
+                g = _MOST
+            elif g < -_MOST:
+                g = -_MOST
             m = mean[model, place] + first * (g - mean[model, place])
-            # In this order: the square of a large gradient is no float32.
             s = square[model, place] * (1 - second) + second * g * g
             mean[model, place], square[model, place] = m, s
             parameter[model, place] = p + step * m / (np.sqrt(s) + eps * root)

@@ -7,15 +7,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sktifa.tensors.kernels import Drawn
+from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
 
 __all__ = [
     "activate",
     "activate_backward",
     "adam",
+    "add_arcs",
     "copy_where",
     "csr_product",
     "drop",
+    "matmul",
+    "transposed_matmul",
 ]
 
 # How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
@@ -30,17 +33,27 @@ def csr_product(
     col: Tensor,
     values: Tensor,
     dense: Tensor,
-    n_rows: int,
     *,
     drawn: Drawn | None = None,
     order: Tensor | None = None,
 ) -> Tensor:
-    """Multiply a CSR matrix, or several of one pattern, by a dense one."""
+    """Multiply a sparse matrix by the dense one of each model.
+
+    Without dropout this is cuSPARSE's: all models' columns are one wide matrix, and
+    its products are balanced where some rows have very many entries.
+    """
     rows = crow.shape[0] - 1
-    n_blocks = n_rows // max(rows, 1)
+    n_models, n_columns, width = dense.shape
+    if drawn is None:
+        matrix = torch.sparse_csr_tensor(
+            crow, col, values, (rows, n_columns), check_invariants=False
+        )
+        if n_models == 1:
+            return (matrix @ dense[0])[None]
+        wide = dense.transpose(0, 1).reshape(n_columns, -1)
+        return (matrix @ wide).view(rows, n_models, width).transpose(0, 1).contiguous()
     dense = dense.contiguous()
-    width = dense.shape[1]
-    out = torch.empty(n_rows, width, dtype=dense.dtype, device=dense.device)
+    out = torch.empty(n_models, rows, width, dtype=dense.dtype, device=dense.device)
     if not out.numel():
         return out
     wide = triton.next_power_of_2(width)
@@ -48,22 +61,20 @@ def csr_product(
     degree = col.shape[0] // max(rows, 1) + 1
     at_once = min(triton.next_power_of_2(degree), _MOST_NEIGHBORS, max(1, tile // wide))
     together = max(1, tile // (wide * at_once))
-    keeps = 0
-    if drawn is not None:
-        keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
+    keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
     with torch.cuda.device_of(dense):
-        _product[(triton.cdiv(rows, together), n_blocks)](
+        _product[(triton.cdiv(rows, together), n_models)](
             crow,
             col,
             values,
             dense,
             out,
             order,
-            drawn and drawn.seed,
-            drawn and drawn.keep,
-            drawn and drawn.scale,
+            drawn.seed,
+            drawn.keep,
+            drawn.scale,
             rows,
-            dense.shape[0] // n_blocks,
+            n_columns,
             width,
             KEEPS=keeps,
             ORDERED=order is not None,
@@ -73,6 +84,28 @@ def csr_product(
             num_warps=1,
         )
     return out
+
+
+def add_arcs(
+    out: Tensor, dense: Tensor, target: Tensor, source: Tensor, weight: Tensor
+) -> None:
+    """Add `weight` times the row `source` of `dense` to the row `target` of `out`."""
+    messages = dense.flatten(0, 1).index_select(0, source).mul_(weight[:, None])
+    out.view(-1, out.shape[2]).index_add_(0, target, messages)
+
+
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply each model's matrices."""
+    if x.shape[0] == 1 < weight.shape[0]:  # one for all: their weights side by side
+        wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
+        product = (x[0] @ wide).view(x.shape[1], weight.shape[0], -1)
+        return product.transpose(0, 1).contiguous()
+    return x @ weight
+
+
+def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
+    """Multiply each model's transposed ``x`` by its ``grad``."""
+    return x.mT @ grad
 
 
 @triton.jit
@@ -134,21 +167,18 @@ def _product(
         there = place < end[:, None]
         column = tl.load(col + place, mask=there, other=0)
         value = tl.load(values + place, mask=there, other=0.0)
-        if KEEPS:
-            entry = place
-            if ORDERED:
-                entry = tl.load(order + place, mask=there, other=0)
-            draw = _uniform(tl.load(seed + block), entry)
-            if KEEPS == 1:
-                chance = tl.load(keep + block)
-            elif KEEPS == 2:
-                chance = tl.load(keep + block * n_rows + row, mask=is_row, other=0.0)
-                chance = chance[:, None]
-            else:
-                chance = tl.load(
-                    keep + block * n_columns + column, mask=there, other=0.0
-                )
-            value = tl.where(draw < chance, value * tl.load(scale + block), 0.0)
+        entry = place
+        if ORDERED:
+            entry = tl.load(order + place, mask=there, other=0)
+        draw = _uniform(tl.load(seed + block), entry)
+        if KEEPS == 1:
+            chance = tl.load(keep + block)
+        elif KEEPS == 2:
+            chance = tl.load(keep + block * n_rows + row, mask=is_row, other=0.0)
+            chance = chance[:, None]
+        else:
+            chance = tl.load(keep + block * n_columns + column, mask=there, other=0.0)
+        value = tl.where(draw < chance, value * tl.load(scale + block), 0.0)
         source = (first + column) * width
         part = tl.load(
             dense + source[:, :, None] + unit[None, None, :],
@@ -212,8 +242,9 @@ def _drop(
 
 def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
     """Add the bias, cut off what is negative and drop entries."""
+    h = h.contiguous()
     out = torch.empty_like(h)
-    count = h.numel() // len(bias)
+    count = h[0].numel()
     with torch.cuda.device_of(h):
         _activate[(triton.cdiv(count, _CHUNK), len(bias))](
             h,
@@ -223,7 +254,7 @@ def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
             drawn and drawn.keep,
             drawn and drawn.scale,
             count,
-            h.shape[1],
+            h.shape[2],
             DRAWN=drawn is not None,
             CHUNK=_CHUNK,
             num_warps=_WARPS,
@@ -263,10 +294,9 @@ def _activate(
 def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
     """Return the gradient of `h`, given that of what `activate` returned."""
     of_h = torch.empty_like(out)
-    n_blocks = 1 if drawn is None else len(drawn.scale)
-    count = out.numel() // n_blocks
+    count = out[0].numel()
     with torch.cuda.device_of(out):
-        _activate_backward[(triton.cdiv(count, _CHUNK), n_blocks)](
+        _activate_backward[(triton.cdiv(count, _CHUNK), len(out))](
             grad.contiguous(),
             out,
             of_h,
@@ -321,6 +351,7 @@ def adam(
             1 - betas[0],
             1 - betas[1],
             eps,
+            MOST=MOST_GRADIENT,
             CHUNK=_CHUNK,
             num_warps=_WARPS,
         )
@@ -339,6 +370,7 @@ def _adam(
     first,
     second,
     eps,
+    MOST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
     model = tl.program_id(1)
@@ -347,10 +379,11 @@ def _adam(
     at = model.to(tl.int64) * count + place
     p = tl.load(parameter + at, mask=there)
     g = tl.load(grad + at, mask=there) + p * tl.load(weight_decay + model)
+    # Adam's step is blind to the size of a gradient: its square stays a float32.
+    g = tl.where(g > MOST, MOST, tl.where(g < -MOST, -MOST, g))
     m = tl.load(mean + at, mask=there)
     s = tl.load(square + at, mask=there)
     m += first * (g - m)
-    # In this order: the square of a large gradient is no float32.
     s = s * (1 - second) + second * g * g
     r = tl.load(root)
     p += tl.load(size + model) * r * m / (tl.sqrt(s) + eps * r)

@@ -17,31 +17,27 @@ from torch import Tensor
 
 __all__ = ["capture", "side_stream", "snapshot"]
 
-# Kernels choose their algorithms, and optimisers make their state, in the first runs.
-WARM_UP_RUNS = 3
-
 
 def capture(
     calls: Sequence[Callable[[], Any]],
+    device: torch.device,
     *,
-    generator: torch.Generator,
-    restore: Callable[[], Callable[[], None]],
-    warm_up_runs: int = WARM_UP_RUNS,
+    restore: Callable[[], Callable[[], None]] | None = None,
 ) -> list[Callable[[], Any]]:
     """Record calls that always do the same work on the same tensors.
+
+    They are run once before, as kernels choose their algorithms in a first run.
 
     Parameters
     ----------
     calls : sequence of callables
         Run in this order. They take nothing, never wait for the device and return
         tensors, or None.
-    generator : torch.Generator
-        What they draw from: every replay goes on where the last draw ended.
-    restore : callable
+    device : torch.device
+        Where they work.
+    restore : callable, default=None
         Called before the warm-up; what it returns is called after, and undoes what
         the runs have changed.
-    warm_up_runs : int, default=3
-        Runs before the recording.
 
     Returns
     -------
@@ -49,14 +45,13 @@ def capture(
         Each replays its call. The returned tensors are the same ones every time,
         overwritten by the next replay.
     """
-    undo, state = restore(), generator.get_state()
-    with side_stream(generator.device):
-        for _ in range(warm_up_runs):
-            for call in calls:
-                call()
-    undo()
-    generator.set_state(state)
-    return [_captured(call, generator) for call in calls]
+    undo = restore() if restore is not None else None
+    with side_stream(device):
+        for call in calls:
+            call()
+    if undo is not None:
+        undo()
+    return [_captured(call, device) for call in calls]
 
 
 @contextmanager
@@ -77,14 +72,13 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _captured(call: Callable[[], Any], generator: torch.Generator) -> Callable[[], Any]:
+def _captured(call: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(generator)
-    free, total = torch.cuda.mem_get_info(generator.device)
+    free, total = torch.cuda.mem_get_info(device)
     if free < total / 2:  # A recording can't use what others have left behind.
         torch.cuda.empty_cache()
     collects = gc.isenabled()
-    with side_stream(generator.device):
+    with side_stream(device):
         # Nothing may be finalised in between. Other threads, NCCL's among them, may
         # ask the GPU things.
         gc.disable()

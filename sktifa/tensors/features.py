@@ -1,0 +1,168 @@
+"""Node features on a device, sparse where most of them are zero."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from sktifa.tensors.kernels import Drawn, kernels_for
+from sktifa.tensors.sparse import index_tensor, value_tensor
+
+__all__ = ["Features", "dense_fill"]
+
+# Features filled more than this multiply faster as a dense matrix.
+_DENSE_FILL = {"cuda": 0.1}
+_DENSE_FILL_ELSEWHERE = 0.5
+
+
+def dense_fill(device: torch.device) -> float:
+    """Return the share of entries above which features are held dense on a device."""
+    return _DENSE_FILL.get(device.type, _DENSE_FILL_ELSEWHERE)
+
+
+class Features:
+    """Node features on a device, sparse where most of them are zero.
+
+    Parameters
+    ----------
+    values : Tensor of float32
+        The stored values (CSR), or the dense matrix.
+    shape : tuple of int
+        Nodes and features.
+    pattern : _Pattern, default=None
+        CSR pattern and its transpose, which the gradient of a weight matrix needs;
+        None for dense features.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        shape: tuple[int, int],
+        pattern: _Pattern | None = None,
+    ) -> None:
+        self.values, self.shape, self.pattern = values, shape, pattern
+        self.kernels = kernels_for(values.device)
+
+    @classmethod
+    def from_matrix(
+        cls, matrix: np.ndarray | sparse.csr_array, device: torch.device
+    ) -> Features:
+        """Copy features to a device, choosing the layout by how filled they are."""
+        shape = matrix.shape
+        size = max(shape[0] * shape[1], 1)
+        is_sparse = sparse.issparse(matrix)
+        stored = matrix.nnz if is_sparse else np.count_nonzero(matrix)
+        if stored / size >= dense_fill(device):
+            dense = matrix.toarray() if is_sparse else matrix
+            return cls(value_tensor(dense, device), shape)
+        csr = sparse.csr_array(matrix)
+        return cls(value_tensor(csr.data, device), shape, _Pattern(csr, device))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the values are those of a CSR matrix."""
+        return self.pattern is not None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values lie."""
+        return self.values.device
+
+    def transform(self, weight: Tensor, drawn: Drawn | None = None) -> Tensor:
+        """Multiply by each model's weights, after dropout.
+
+        Parameters
+        ----------
+        weight : Tensor of shape (n_models, n_features, width)
+            Each model's.
+        drawn : Drawn or None
+            Dropout and masking of the features.
+
+        Returns
+        -------
+        Tensor of shape (n_models, n_nodes, width)
+        """
+        if self.pattern is None:
+            return _DenseProduct.apply(weight, self, drawn)
+        return _SparseProduct.apply(weight, self, drawn)
+
+    def dense(self, drawn: Drawn | None = None) -> Tensor:
+        """Return one model's dense matrix, after dropout: foreign modules want it."""
+        values = self.values
+        if self.pattern is not None:
+            values = values.new_zeros(self.shape)
+            values[self.pattern.row.long(), self.pattern.col.long()] = self.values
+        return values if drawn is None else self.kernels.drop(values, drawn)[0]
+
+
+class _Pattern:
+    """Where the stored features lie, by node and by feature."""
+
+    def __init__(self, matrix: sparse.csr_array, device: torch.device) -> None:
+        self.crow = index_tensor(matrix.indptr, device)
+        self.col = index_tensor(matrix.indices, device)
+        self.counts = (self.crow[1:] - self.crow[:-1]).long()
+        order = sparse.csr_array(
+            (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr),
+            shape=matrix.shape,
+        ).T.tocsr()
+        self.transpose_crow = index_tensor(order.indptr, device)
+        self.transpose_col = index_tensor(order.indices, device)
+        self.transpose_order = index_tensor(order.data, device)
+        self.transposed_values = value_tensor(matrix.data[order.data], device)
+
+    @cached_property
+    def row(self) -> Tensor:
+        ids = torch.arange(self.counts.shape[0], device=self.col.device)
+        return torch.repeat_interleave(ids, self.counts, output_size=self.col.shape[0])
+
+
+class _SparseProduct(torch.autograd.Function):
+    """Sparse features times weights; only the weights have a gradient."""
+
+    @staticmethod
+    def forward(ctx, weight, features, drawn):  # noqa: ANN001, ANN205
+        ctx.arguments = features, drawn
+        pattern = features.pattern
+        return features.kernels.csr_product(
+            pattern.crow, pattern.col, features.values, weight, drawn=drawn
+        )
+
+    @staticmethod
+    def backward(ctx, grad):  # noqa: ANN001, ANN205
+        features, drawn = ctx.arguments
+        pattern = features.pattern
+        of_weight = features.kernels.csr_product(
+            pattern.transpose_crow,
+            pattern.transpose_col,
+            pattern.transposed_values,
+            grad.contiguous(),
+            drawn=drawn,
+            order=pattern.transpose_order,
+        )
+        return of_weight, None, None
+
+
+class _DenseProduct(torch.autograd.Function):
+    """Dense features times weights. What is dropped is drawn twice, not kept."""
+
+    @staticmethod
+    def forward(ctx, weight, features, drawn):  # noqa: ANN001, ANN205
+        ctx.arguments = features, drawn
+        return features.kernels.matmul(_dropped(features, drawn), weight)
+
+    @staticmethod
+    def backward(ctx, grad):  # noqa: ANN001, ANN205
+        values = _dropped(*ctx.arguments)
+        kernels = ctx.arguments[0].kernels
+        return kernels.transposed_matmul(values, grad.contiguous()), None, None
+
+
+def _dropped(features: Features, drawn: Drawn | None) -> Tensor:
+    if drawn is None:
+        return features.values[None]
+    return features.kernels.drop(features.values, drawn)

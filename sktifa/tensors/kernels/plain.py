@@ -1,0 +1,143 @@
+"""The kernels in plain PyTorch, for devices that have no others.
+
+What they take and return is told in `cpu`; the draws are the same.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
+
+__all__ = [
+    "activate",
+    "activate_backward",
+    "adam",
+    "add_arcs",
+    "copy_where",
+    "csr_product",
+    "drop",
+    "matmul",
+    "transposed_matmul",
+]
+
+_WORD = 0xFFFFFFFF
+
+
+def csr_product(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    *,
+    drawn: Drawn | None = None,
+    order: Tensor | None = None,
+) -> Tensor:
+    """Multiply a sparse matrix by the dense one of each model."""
+    counts = crow.diff().long()
+    row = torch.repeat_interleave(counts, output_size=col.shape[0])
+    column = col.long()
+    messages = dense.index_select(1, column)
+    if drawn is None:
+        messages = messages * values[:, None]
+    else:
+        entry = torch.arange(col.shape[0], device=col.device)
+        keep = drawn.keep
+        if keep.shape[1] > 1:
+            keep = keep.index_select(1, row if order is None else column)
+        kept = _uniform(drawn.seed, entry if order is None else order.long()) < keep
+        messages = messages * (values * kept * drawn.scale)[:, :, None]
+    out = dense.new_zeros(dense.shape[0], counts.shape[0], dense.shape[2])
+    return out.index_add_(1, row, messages)
+
+
+def add_arcs(
+    out: Tensor, dense: Tensor, target: Tensor, source: Tensor, weight: Tensor
+) -> None:
+    """Add `weight` times the row `source` of `dense` to the row `target` of `out`."""
+    messages = dense.flatten(0, 1).index_select(0, source) * weight[:, None]
+    out.view(-1, out.shape[2]).index_add_(0, target, messages)
+
+
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply each model's matrices."""
+    return x @ weight
+
+
+def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
+    """Multiply each model's transposed ``x`` by its ``grad``."""
+    return x.mT @ grad
+
+
+def drop(values: Tensor, drawn: Drawn) -> Tensor:
+    """Draw dropout of one dense matrix for each model."""
+    kept = _drawn_entries(drawn, *values.shape)
+    return values * kept * drawn.scale[:, :, None]
+
+
+def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
+    """Add the bias, cut off what is negative and drop entries."""
+    out = (h + bias[:, None]).relu()
+    if drawn is not None:
+        kept = _drawn_entries(drawn, *h.shape[1:])
+        out = torch.where(kept, out * drawn.scale[:, :, None], 0.0)
+    return out
+
+
+def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
+    """Return the gradient of `h`, given that of what `activate` returned."""
+    if drawn is not None:
+        grad = grad * drawn.scale[:, :, None]
+    return torch.where(out > 0, grad, 0.0)
+
+
+def adam(
+    parameter: Tensor,
+    grad: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    size: Tensor,
+    root: Tensor,
+    weight_decay: Tensor,
+) -> None:
+    """Update stacked parameters by Adam, with L2 regularisation."""
+    shape = (-1,) + (1,) * (parameter.dim() - 1)
+    grad = grad + parameter * weight_decay.view(shape)
+    grad = grad.clamp(-MOST_GRADIENT, MOST_GRADIENT)
+    mean.lerp_(grad, 1 - betas[0])
+    square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+    parameter.add_(size.view(shape) * root * mean / (square.sqrt() + eps * root))
+
+
+def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
+    """Copy the chosen models' parameters."""
+    target.copy_(
+        torch.where(chosen.view(-1, *[1] * (source.dim() - 1)), source, target)
+    )
+
+
+def _drawn_entries(drawn: Drawn, n_nodes: int, width: int) -> Tensor:
+    """Tell which entries of each model's dense matrix survive."""
+    entry = torch.arange(n_nodes * width, device=drawn.seed.device)
+    uniform = _uniform(drawn.seed, entry).view(-1, n_nodes, width)
+    return uniform < drawn.keep[:, :, None]
+
+
+def _uniform(seed: Tensor, entry: Tensor) -> Tensor:
+    """Return a number in [0, 1) for each entry, by each seed."""
+    low, high = seed[:, None] & _WORD, (seed[:, None] >> 32) & _WORD
+    key = _mix((_mix((entry & _WORD) ^ low) + high) & _WORD)
+    return (key >> 8).float() / (1 << 24)
+
+
+def _mix(key: Tensor) -> Tensor:
+    # The finaliser of MurmurHash3, in 64 bits of which the lower 32 count.
+    key = key ^ (key >> 16)
+    key = (key * 0x85EBCA6B) & _WORD
+    key = key ^ (key >> 13)
+    key = (key * 0xC2B2AE35) & _WORD
+    return key ^ (key >> 16)

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch
-from sktifa.training.stacked import models_at_once, prepare, train_stacked, why_alone
+from sktifa.classifiers.prepare import prepare
+from sktifa.training.problem import Problem
 
 from benchmarks.data import Setting, Split, visible_labels
+from sktifa import GNNClassifier
 from sktifa.cache import LocalMemory
 from sktifa.device import on_device, resolve_device
+from sktifa.training import engine
+from sktifa.training.engine import models_at_once
 
 # What says where a model is trained, not which.
 _WHERE = ("device", "memory", "verbose")
@@ -74,63 +79,74 @@ def train(
     fits: Sequence[Fit], data: Bunch, splits: Sequence[Split], device: str
 ) -> Iterator[tuple[int, Fitted | Exception]]:
     """Yield each fit's position and what came of it, as they come."""
-    given = []
-    for fit, split in zip(fits, splits, strict=True):
-        estimator = clone(fit.estimator)
-        places = [p for p in estimator.get_params() if p.split("__")[-1] == "device"]
-        estimator.set_params(**dict.fromkeys(places, device))
+    where, memory = resolve_device(device), LocalMemory()
+    stacks: dict[Any, list[tuple[int, Any, Problem]]] = defaultdict(list)
+    for i, (fit, split) in enumerate(zip(fits, splits, strict=True)):
+        estimator = _placed(fit.estimator, device)
         y = visible_labels(data, split)
         # ogbn-products has validation nodes of classes that no training node has.
         val = split.val[np.isin(data.target[split.val], data.target[split.train])]
+        given = (data.graph[split.seen], y[split.seen])
         validation = {"X_val": data.graph[val], "y_val": data.target[val]}
-        given.append((estimator, data.graph[split.seen], y[split.seen], validation))
-    stacked = [
-        i
-        for i, (estimator, X, _, validation) in enumerate(given)
-        if why_alone(estimator, X, validation) is None
-    ]
-    yield from _train_stacks({i: given[i] for i in stacked}, device)
-    for i in set(range(len(fits))) - set(stacked):
-        yield i, _train_alone(*given[i], data)
+        network = estimator.made() if hasattr(estimator, "made") else estimator
+        if not isinstance(network, GNNClassifier) or network.sampler is not None:
+            yield i, _train_alone(estimator, given, validation, data)
+            continue
+        if "memory" in network.get_params():
+            network.set_params(memory=memory)
+        try:
+            with on_device(where):
+                problem = prepare(network, *given, where, **validation)
+        except Exception as error:
+            yield i, error
+            continue
+        if problem.why_alone:
+            yield i, _train_alone(estimator, given, validation, data)
+        else:
+            stacks[problem.key].append((i, network, problem))
+    for stack in stacks.values():
+        size = _fitting(stack[0][2], where)
+        for start in range(0, len(stack), size):
+            yield from _train_stack(stack[start : start + size], where)
+    memory.clear()
+
+
+def _placed(estimator: BaseEstimator, device: str) -> Any:
+    estimator = clone(estimator)
+    places = [p for p in estimator.get_params() if p.split("__")[-1] == "device"]
+    return estimator.set_params(**dict.fromkeys(places, device))
 
 
 def _train_alone(
-    estimator: Any, X: Any, y: Any, validation: dict[str, Any], data: Bunch
+    estimator: Any, given: Sequence[Any], validation: dict[str, Any], data: Bunch
 ) -> Fitted | Exception:
     begin = time.perf_counter()
     try:
-        model = estimator.fit(X, y, **validation)
+        model = estimator.fit(*given, **validation)
         scores = model.predict_proba(data.graph)
     except Exception as error:
         return error
     return Fitted(model, scores, time.perf_counter() - begin)
 
 
-def _train_stacks(
-    given: dict[int, tuple[Any, Any, Any, dict[str, Any]]], device: str
+def _fitting(problem: Problem, device: torch.device) -> int:
+    """Return how many models like this one fit a stack."""
+    pairs = problem.pairs
+    n_pairs = (
+        0 if pairs is None else pairs.positives.shape[1] + pairs.negatives.shape[1]
+    )
+    return models_at_once(problem.graph, problem.encoder, n_pairs, device)
+
+
+def _train_stack(
+    stack: Sequence[tuple[int, Any, Problem]], device: torch.device
 ) -> Iterator[tuple[int, Fitted | Exception]]:
-    where = resolve_device(device)
-    memory = LocalMemory()
-    networks: dict[tuple[Any, ...], Any] = {}
-    groups = defaultdict(list)
-    for i, (estimator, X, y, validation) in given.items():
-        if "memory" in estimator.get_params():
-            estimator.set_params(memory=memory)
-        try:
-            model = prepare(estimator, X, y, where, validation, networks)
-        except Exception as error:
-            yield i, error
-            continue
-        groups[model.key].append((i, model))
-    for group in groups.values():
-        first = group[0][1]
-        size = models_at_once(first.estimator, first.graph, where)
-        for start in range(0, len(group), size):
-            stack = group[start : start + size]
-            begin = time.perf_counter()
-            with on_device(where):
-                train_stacked([model for _, model in stack], where)
-            seconds = (time.perf_counter() - begin) / len(stack)
-            for i, model in stack:
-                yield i, model.error or Fitted(model.estimator, model.logits, seconds)
-    memory.clear()
+    begin = time.perf_counter()
+    problems = [problem for *_, problem in stack]
+    all_trained = engine.train(problems, device, with_logits=True)
+    seconds = (time.perf_counter() - begin) / len(stack)
+    for (i, network, _), trained in zip(stack, all_trained, strict=True):
+        if trained.error is not None:
+            yield i, trained.error
+        else:
+            yield i, Fitted(network, trained.logits, seconds)

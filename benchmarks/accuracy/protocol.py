@@ -82,10 +82,10 @@ class Budget:
     final_splits: int = 20
 
 
-def _seeded(estimator: BaseEstimator, seed: int) -> BaseEstimator:
-    if "random_state" in estimator.get_params():
-        estimator.set_params(random_state=seed)
-    return estimator
+def _seeds(estimator: BaseEstimator) -> list[str]:
+    """Return the parameters that seed an estimator, or the network inside it."""
+    known = estimator.get_params()
+    return [p for p in ("random_state", "network__random_state") if p in known]
 
 
 def _fit(
@@ -98,8 +98,9 @@ def _fit(
     tested: bool,
 ) -> Fit:
     estimator = clone(method.estimator).set_params(**parameters)
+    estimator.set_params(**dict.fromkeys(_seeds(estimator), seed))
     return Fit(
-        _seeded(estimator, seed),
+        estimator,
         cell.graph,
         cell.labels,
         method.setting,
@@ -140,7 +141,7 @@ def evaluate(
     lab: Lab,
 ) -> list[list[Outcome]]:
     """Return what parameters come to, a list with an outcome a seed for each split."""
-    if "random_state" not in method.estimator.get_params():
+    if not _seeds(method.estimator):
         seeds = 1
     # Seed 0 chooses; the seeds that test are others.
     fits = [

@@ -57,7 +57,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tuned", action="store_true", help="use tuned.yaml's choice")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--stack", type=int, default=60, help="fits begun together")
+    parser.add_argument(
+        "--together", type=int, default=100, help="fits prepared at once"
+    )
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="after these nothing begins"
     )
@@ -170,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             device=options.device,
             commit=options.commit,
             deadline=begin + 60 * options.minutes,
-            stack=options.stack,
+            together=options.together,
         )
     for name in options.names:
         if name in FACTS:

@@ -77,8 +77,8 @@ class Fitted:
 
 def train(
     fits: Sequence[Fit], data: Bunch, splits: Sequence[Split], device: str
-) -> Iterator[tuple[int, Fitted | Exception]]:
-    """Yield each fit's position and what came of it, as they come."""
+) -> Iterator[list[tuple[int, Fitted | Exception]]]:
+    """Yield fits' positions and what came of them, those of a stack together."""
     where, memory = resolve_device(device), LocalMemory()
     stacks: dict[Any, list[tuple[int, Any, Problem]]] = defaultdict(list)
     for i, (fit, split) in enumerate(zip(fits, splits, strict=True)):
@@ -90,7 +90,7 @@ def train(
         validation = {"X_val": data.graph[val], "y_val": data.target[val]}
         network = estimator.made() if hasattr(estimator, "made") else estimator
         if not isinstance(network, GNNClassifier) or network.sampler is not None:
-            yield i, _train_alone(estimator, given, validation, data)
+            yield [(i, _train_alone(estimator, given, validation, data))]
             continue
         if "memory" in network.get_params():
             network.set_params(memory=memory)
@@ -98,16 +98,16 @@ def train(
             with on_device(where):
                 problem = prepare(network, *given, where, **validation)
         except Exception as error:
-            yield i, error
+            yield [(i, error)]
             continue
         if problem.why_alone:
-            yield i, _train_alone(estimator, given, validation, data)
+            yield [(i, _train_alone(estimator, given, validation, data))]
         else:
             stacks[problem.key].append((i, network, problem))
     for stack in stacks.values():
         size = _fitting(stack[0][2], where)
         for start in range(0, len(stack), size):
-            yield from _train_stack(stack[start : start + size], where)
+            yield _train_stack(stack[start : start + size], where)
     memory.clear()
 
 
@@ -140,13 +140,12 @@ def _fitting(problem: Problem, device: torch.device) -> int:
 
 def _train_stack(
     stack: Sequence[tuple[int, Any, Problem]], device: torch.device
-) -> Iterator[tuple[int, Fitted | Exception]]:
+) -> list[tuple[int, Fitted | Exception]]:
     begin = time.perf_counter()
     problems = [problem for *_, problem in stack]
     all_trained = engine.train(problems, device, with_logits=True)
     seconds = (time.perf_counter() - begin) / len(stack)
-    for (i, network, _), trained in zip(stack, all_trained, strict=True):
-        if trained.error is not None:
-            yield i, trained.error
-        else:
-            yield i, Fitted(network, trained.logits, seconds)
+    return [
+        (i, trained.error or Fitted(network, trained.logits, seconds))
+        for (i, network, _), trained in zip(stack, all_trained, strict=True)
+    ]

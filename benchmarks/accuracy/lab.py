@@ -75,8 +75,8 @@ class Lab:
         Of the code, kept with each outcome.
     deadline : float
         Time (as of `time.time`) after which no stack begins; 0 trains nothing.
-    stack : int
-        Most fits that are begun together.
+    together : int
+        Most fits that are prepared at once, to be dealt to stacks.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Lab:
         device: str = "cpu",
         commit: str = "",
         deadline: float = float("inf"),
-        stack: int = 60,
+        together: int = 100,
     ) -> None:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
-        self.deadline, self.stack = deadline, stack
+        self.deadline, self.together = deadline, together
         self._known: dict[str, Outcome] = {}
         text = checkpoint.read_text() if checkpoint.exists() else ""
         for line in text.splitlines():
@@ -109,22 +109,30 @@ class Lab:
             If the deadline comes first. What was trained so far is kept.
         """
         missing = [fit for fit in fits if fit.key not in self._known]
-        for start in range(0, len(missing), self.stack):
-            if time.time() >= self.deadline:
-                raise OutOfTimeError
-            self._train(missing[start : start + self.stack])
+        for start in range(0, len(missing), self.together):
+            self._check_time()
+            self._train(missing[start : start + self.together])
         return [self._known[fit.key] for fit in fits]
+
+    def _check_time(self) -> None:
+        if time.time() >= self.deadline:
+            raise OutOfTimeError
 
     def _train(self, fits: Sequence[Fit]) -> None:
         data = graph_of(fits[0].graph)
         splits = [split_of(f.graph, f.split, f.labels, f.setting) for f in fits]
-        for i, fitted in train(fits, data, splits, self.device):
-            fit, outcome = fits[i], self._judged(fits[i], fitted, data, splits[i])
-            self._known[fit.key] = outcome
-            with self.checkpoint.open("a") as file:
-                # In one piece: lines of several processes don't mix. The line feed
-                # before it ends what a killed process may have left.
-                file.write("\n" + json.dumps(outcome) + "\n")
+        n_left = len(fits)
+        for done in train(fits, data, splits, self.device):
+            for i, fitted in done:
+                outcome = self._judged(fits[i], fitted, data, splits[i])
+                self._known[fits[i].key] = outcome
+                with self.checkpoint.open("a") as file:
+                    # In one piece: lines of several processes don't mix. The line feed
+                    # before it ends what a killed process may have left.
+                    file.write("\n" + json.dumps(outcome) + "\n")
+            n_left -= len(done)
+            if n_left:
+                self._check_time()
 
     def _judged(
         self, fit: Fit, fitted: Fitted | Exception, data: Bunch, split: Split

@@ -133,11 +133,11 @@ def test_interrupted_run_goes_on_where_it_was(block, gcn, tmp_path, monkeypatch)
 
     monkeypatch.setattr(laboratory, "train", counted)
     with pytest.raises(KeyboardInterrupt):
-        choose(gcn, CELL, BUDGET, Lab(path, stack=1))
+        choose(gcn, CELL, BUDGET, Lab(path, together=1))
     assert len(path.read_text().split()) > 0
     with path.open("a") as file:
         file.write('{"key": "half a li')
-    lab = Lab(path, stack=1)
+    lab = Lab(path, together=1)
     assert choose(gcn, CELL, BUDGET, lab) == expected
     again = evaluate(gcn, CELL, expected, splits=2, seeds=2, lab=lab)
     # The fit that was interrupted is the only one that was begun twice.

@@ -167,7 +167,8 @@ def test_stacks_of_methods_are_their_fits(method, network):
     split = draw_split(data, 0, 10, "transductive")
     models = [made(method, network, weight=weight) for weight in (0.5, 1.0)]
     fits = [Fit(model, "block", 10, "transductive", 0, True) for model in models]
-    scores = dict(train(fits, data, [split, split], "cpu"))
+    (stack,) = train(fits, data, [split, split], "cpu")
+    scores = dict(stack)
     for i, model in enumerate(models):
         y = np.full(200, -1)
         y[split.train] = data.target[split.train]

@@ -82,7 +82,7 @@ def train(
     where, memory = resolve_device(device), LocalMemory()
     stacks: dict[Any, list[tuple[int, Any, Problem]]] = defaultdict(list)
     for i, (fit, split) in enumerate(zip(fits, splits, strict=True)):
-        estimator = _placed(fit.estimator, device)
+        estimator = _placed(fit.estimator, where)
         y = visible_labels(data, split)
         # ogbn-products has validation nodes of classes that no training node has.
         val = split.val[np.isin(data.target[split.val], data.target[split.train])]
@@ -111,10 +111,10 @@ def train(
     memory.clear()
 
 
-def _placed(estimator: BaseEstimator, device: str) -> Any:
+def _placed(estimator: BaseEstimator, device: torch.device) -> Any:
     estimator = clone(estimator)
     places = [p for p in estimator.get_params() if p.split("__")[-1] == "device"]
-    return estimator.set_params(**dict.fromkeys(places, device))
+    return estimator.set_params(**dict.fromkeys(places, str(device)))
 
 
 def _train_alone(

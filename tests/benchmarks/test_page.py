@@ -41,6 +41,39 @@ def test_page_sets_ours_beside_the_papers(results):
     assert "Table 2" not in page
 
 
+def test_verdict_says_where_a_claim_holds(results):
+    def trial(graph, difference, p):
+        told = {"difference": difference, "standard_error": 0.2, "p": p}
+        return record("TIFA-GCL", graph, minus={"uniform-GCL": told})
+
+    results(
+        "study",
+        [
+            trial("Cora", 0.8, 0.001),
+            trial("CiteSeer", 0.5, 0.02),
+            trial("PubMed", -0.9, 0.001),
+        ],
+    )
+    ablation = {"difference": -0.7, "standard_error": 0.1, "p": 0.01}
+    results(
+        "table3",
+        [record("TIFA-GCL, uniform perturbation", minus={"TIFA-GCL": ablation})],
+    )
+    page = module.page()
+    # The second of three p-values, .02, is the largest: it stays, and is below .05.
+    assert (
+        "| TIFA-GCL is better than uniform contrast | "
+        "Cora +0.80 ± 0.20; CiteSeer +0.50 ± 0.20 |  | PubMed -0.90 ± 0.20 |"
+    ) in page
+    assert "Perturbations by information gain help | Cora +0.70 ± 0.10 |  |  |" in page
+    assert "SAINT" not in page
+
+
+def test_claims_are_tried():
+    for text, name, ours, other in module.CLAIMS:
+        assert (ours, other) in EXPERIMENTS[name].against, text
+
+
 def test_methods_of_the_paper_have_our_names():
     for name, table in module.PAPER.items():
         if name in ("table4", "table6_transition_std"):

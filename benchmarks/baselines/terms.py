@@ -171,10 +171,7 @@ class AugmentedNodes(Term):
     weight: float = own(1.0)
 
     def __call__(self, step: Step) -> Tensor:
-        log_view = step.log_view()
-        loss = self_consistency_loss(
-            log_view.flatten(0, 1), step.log_target.flatten(0, 1), "clean_to_perturbed"
-        ).view(log_view.shape[:2])
+        loss = self_consistency_loss(step.log_view(), step.log_target)
         perturbed = step.batch.views[0].row_keep < 1
         mean = (loss * perturbed).sum(1) / perturbed.sum(1).clamp(min=1)
         return self.weight[:, 0] * mean  # type: ignore[index]

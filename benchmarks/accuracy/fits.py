@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch
-from sktifa.classifiers.prepare import prepare
-from sktifa.training.problem import Problem
 
 from benchmarks.data import Setting, Split, visible_labels
 from sktifa import GNNClassifier
 from sktifa.cache import LocalMemory
+from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
 from sktifa.training import engine
 from sktifa.training.engine import models_at_once
+from sktifa.training.problem import Problem
 
 # What says where a model is trained, not which.
 _WHERE = ("device", "memory", "verbose")

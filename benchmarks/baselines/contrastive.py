@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sktifa.training.terms import Term
 
 from benchmarks.baselines.terms import (
     AugmentedNodes,
@@ -19,6 +18,7 @@ from benchmarks.baselines.terms import (
     ViewContrast,
 )
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier
+from sktifa.training.terms import Term
 
 # TIFA's own contrast, switched off: views alone are drawn.
 _VIEWS_ALONE = {

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from sktifa.training.stacking import own, shared
-from sktifa.training.terms import Step, Term
 from torch import Tensor
 from torch.nn import functional
 
 from sktifa.contrast.loss import self_consistency_loss
 from sktifa.tensors.sparse import Adjacency
+from sktifa.training.stacking import own, shared
+from sktifa.training.terms import Step, Term
 
 __all__ = ["AugmentedNodes", "Mixup", "NodeContrast", "ViewContrast"]
 

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from sktifa.contrast.loss import Divergence, pair_loss, self_consistency_loss
 from sktifa.tensors.dense import log_softmax
+from sktifa.tensors.features import Features
+from sktifa.tensors.sparse import Adjacency
 from sktifa.training.batch import Batch
 from sktifa.training.encoders import Draw
 from sktifa.training.stacking import own, shared
@@ -86,14 +88,18 @@ class Step:
         clean: Tensor | None = None,
     ) -> None:
         self.encoder, self.batch = encoder, batch
-        self._draw, self._target, self._clean = draw, target, clean
+        self._draw_pass, self._target, self._clean = draw, target, clean
         self._views: dict[int, Tensor] = {}
+
+    def draw(self, number: int, row_keep: Tensor | None = None) -> Draw:
+        """Say what is random in a pass; terms number their own from 100 on."""
+        return self._draw_pass(number, row_keep)
 
     @cached_property
     def logits(self) -> Tensor:
         """Class scores of the training pass, (n_models, n_nodes, n_classes)."""
         batch = self.batch
-        return self.encoder(batch.features, batch.graph, self._draw(0, None))
+        return self.encoder(batch.features, batch.graph, self.draw(0))
 
     @cached_property
     def clean(self) -> Tensor:
@@ -110,18 +116,23 @@ class Step:
     def view(self, number: int = 0) -> Tensor:
         """Class scores of the pass on a perturbed view."""
         if number not in self._views:
-            view = self.batch.views[number]
-            row_keep = view.row_keep
-            graph = self.batch.graph.perturbed(
-                view.removed_arcs,
-                view.added_edges,
-                view.added_weight,
-                n_models=row_keep.shape[0],
-            )
-            self._views[number] = self.encoder(
-                self.batch.features, graph, self._draw(1 + number, row_keep)
-            )
+            self._views[number] = self.encoder(*self._perturbed(number))
         return self._views[number]
+
+    def embedded_view(self, number: int = 0) -> Tensor:
+        """Last hidden layer of a pass on a perturbed view."""
+        return self.encoder.embed(*self._perturbed(number))  # type: ignore[attr-defined]
+
+    def _perturbed(self, number: int) -> tuple[Features, Adjacency, Draw]:
+        view = self.batch.views[number]
+        row_keep = view.row_keep
+        graph = self.batch.graph.perturbed(
+            view.removed_arcs,
+            view.added_edges,
+            view.added_weight,
+            n_models=row_keep.shape[0],
+        )
+        return self.batch.features, graph, self.draw(1 + number, row_keep)
 
     @cached_property
     def _log_views(self) -> dict[int, Tensor]:

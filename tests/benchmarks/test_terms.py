@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
-from sktifa.training.stacking import stack
 
 from benchmarks.accuracy.fits import Fit, train
 from benchmarks.baselines import contrastive, terms
 from benchmarks.data import draw_split
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier, make_block_graph
 from sktifa.tensors.sparse import Adjacency
+from sktifa.training.stacking import stack
 
 CPU = torch.device("cpu")
 SEED = torch.tensor([3, 2**40])

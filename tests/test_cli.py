@@ -15,6 +15,22 @@ from sktifa import GNNClassifier, make_block_graph
 from sktifa.cli import main
 from sktifa.cli.answers import confidence_interval
 
+# Runs a command as where optional packages are not installed.
+CORE_ALONE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Core(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *args):
+        if name.split(".")[0] in ("matplotlib", "pandas", "polars", "pyarrow", "skrub"):
+            return None
+        return super().find_spec(name, *args)
+
+sys.meta_path = [Core if f is PathFinder else f for f in sys.meta_path]
+from sktifa.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 FAST = ["--epochs", "20", "--device", "cpu", "--folds", "2"]
 
 
@@ -98,6 +114,23 @@ def test_two_files_become_predictions_by_name_and_a_report(files):
     for words in ("red, dark", "labels held back", "24 of 60 nodes", "nodes.csv"):
         assert words in page
     assert "<script" not in page
+
+
+def test_core_dependencies_are_enough(files):
+    folder, ids, *_ = files
+    out = folder / "out.csv"
+    arguments = typed(folder, "--out", out, "--report", folder / "r.html", *FAST)
+    done = subprocess.run(
+        [sys.executable, "-c", CORE_ALONE, *arguments], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(out.read_text().splitlines()) == 61
+    arguments = typed(folder, "--out", folder / "out.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", CORE_ALONE, *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "pip install sktifa[parquet]" in done.stderr
 
 
 def test_parquet_in_and_out(files):

@@ -241,7 +241,8 @@ def _edges(
     begin, end = ends
     pair = np.minimum(begin, end) * len(names) + np.maximum(begin, end)
     loops = np.count_nonzero(begin == end)
-    n_edges = len(np.unique(pair[begin != end]))
+    pair = np.sort(pair[begin != end])
+    n_edges = np.count_nonzero(np.diff(pair)) + (len(pair) > 0)
     again = len(begin) - loops - n_edges
     unused = [c for c in edges.columns if c not in (source, target, weight)]
     report.append(
@@ -263,10 +264,9 @@ def _places(names: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
     """Return the position of each id among the names, -1 if it is none of them."""
     if names.dtype == ids.dtype == np.int64 and len(names):
         order = np.argsort(names)
-        nearest = order[
-            np.searchsorted(names, ids, sorter=order).clip(max=len(names) - 1)
-        ]
-        return np.where(names[nearest] == ids, nearest, -1)
+        ordered = names[order]
+        at = np.searchsorted(ordered, ids).clip(max=len(names) - 1)
+        return np.where(ordered[at] == ids, order[at], -1)
     number = {name: i for i, name in enumerate(names.tolist())}
     # One file's 12 may be another's "12".
     by_text = {str(name): i for name, i in number.items()}

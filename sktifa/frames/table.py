@@ -37,6 +37,8 @@ MISSING = frozenset(
 TEXT_FILES = (".csv", ".tsv", ".txt")
 PARQUET_FILES = (".parquet", ".pq")
 
+# So few lists are gone before the garbage collector counts them and looks at all.
+_ROWS_AT_ONCE = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 
@@ -382,6 +384,7 @@ def _read_text(path: Path) -> FileTable:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = [field.strip() for field in next(reader, [])]
             _check_header(header, name)
+            columns: list[list[str]] = [[] for _ in header]
             before = reader.line_num
             for row in reader:
                 if row:
@@ -394,6 +397,9 @@ def _read_text(path: Path) -> FileTable:
                     rows.append(row)
                     lines.append(before + 1)
                 before = reader.line_num
+                if len(rows) == _ROWS_AT_ONCE:
+                    _move(rows, columns)
+            _move(rows, columns)
     except csv.Error as error:
         raise GraphError(
             f"line {reader.line_num} of {name} can't be read ({error}): mend its quotes"
@@ -403,14 +409,18 @@ def _read_text(path: Path) -> FileTable:
             f"line {_first_undecodable(path)} of {name} is not UTF-8: save the file "
             "as UTF-8"
         ) from error
-    fields = [list(column) for column in zip(*rows, strict=True)] or [
-        [] for _ in header
-    ]
     return FileTable(
         name,
-        dict(zip(header, fields, strict=True)),
+        dict(zip(header, columns, strict=True)),
         np.array(lines, dtype=np.int64),
     )
+
+
+def _move(rows: list[list[str]], columns: list[list[str]]) -> None:
+    """Move rows to columns, where they are no lists of their own any more."""
+    for column, fields in zip(columns, zip(*rows, strict=True), strict=False):
+        column.extend(fields)
+    rows.clear()
 
 
 def _check_header(header: list[str], name: str) -> None:

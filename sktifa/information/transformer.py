@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -17,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sktifa.checks import check_rows
-from sktifa.exceptions import GraphError, LabelError
+from sktifa.exceptions import GraphError, LabelError, LabelWarning
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.information.loss_weights import loss_weights
 from sktifa.information.propagation import Normalization, csr_device
@@ -100,8 +101,8 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         Each fold withholds a `cv`-th of every class's labels, rounded up, so that it
         can't be told from what is left which class a withheld label is of. A class
         with one label sends nothing to any labelled node: with one label a class there
-        is nothing to learn from. None switches cross-fitting off: then `fit_transform`
-        leaks.
+        is nothing to learn from, as a warning says. None switches cross-fitting off:
+        then `fit_transform` leaks.
     as_graph : bool, default=False
         Return the graph with the columns appended to its features, for a graph
         classifier to follow. Such a graph has one set of features for fitting and for
@@ -118,10 +119,12 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         Where labels are propagated: "auto", "cpu", "cuda", "cuda:1", ...
     random_state : int, RandomState instance or None, default=None
         Deals the labelled nodes into folds.
-    columns : {"relative", "raw"}, default="relative"
+    columns : {"auto", "relative", "raw"}, default="auto"
         The columns above; or Z* itself, intensity, clarity and gain, as the paper has
         them. Those of most nodes are far below 1, and a class with more labels sends
-        more: put a StandardScaler before a classifier that is regularised.
+        more: put a StandardScaler before a classifier that is regularised. "auto" is
+        "raw" with ``as_graph=True``: from its neighbours' columns an encoder that
+        passes messages would learn what echoes of a node's own label.
 
     Attributes
     ----------
@@ -180,7 +183,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         "tol": [Interval(numbers.Real, 0, None, closed="neither")],
         "device": [str],
         "random_state": ["random_state"],
-        "columns": [StrOptions({"relative", "raw"})],
+        "columns": [StrOptions({"auto", "relative", "raw"})],
     }
 
     def __init__(
@@ -196,7 +199,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         tol: float = 1e-6,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
-        columns: Literal["relative", "raw"] = "relative",
+        columns: Literal["auto", "relative", "raw"] = "auto",
     ) -> None:
         self.restart_probability = restart_probability
         self.clarity_weight = clarity_weight
@@ -428,6 +431,10 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             information_gain(information, self.clarity_weight),
         )
 
+    @property
+    def _are_raw(self) -> bool:
+        return self.columns == "raw" or (self.columns == "auto" and self.as_graph)
+
     def _columns(
         self, features: Matrix, looks_at: NDArray[np.int64], received: _Received
     ) -> NDArray[np.float64]:
@@ -436,7 +443,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         information *= feature_affinity(features, received.prototypes)
         strongest = intensity(information)
         gain = information_gain(information, self.clarity_weight)
-        if self.columns == "raw":
+        if self._are_raw:
             return np.column_stack([information, strongest, clarity(information), gain])
         # Smoothed by what is little on this graph, not among these rows.
         shares = teacher_distribution(information, _SMOOTHING * (received.mean or 1))
@@ -480,8 +487,18 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         """
         if self.cv is None:
             return []
+        counts = np.bincount(codes[codes >= 0])
+        if counts.min() == 1:
+            warnings.warn(
+                f"class {self.classes_.tolist()[counts.argmin()]!r} has one label: "
+                "without it nothing of the class reaches a labelled node, and a "
+                "classifier can't learn from its columns what the class is. Label "
+                "another node of it.",
+                LabelWarning,
+                stacklevel=6,
+            )
         rng = check_random_state(self.random_state)
-        n_folds = min(self.cv, int(np.bincount(codes[codes >= 0]).max()))
+        n_folds = min(self.cv, int(counts.max()))
         folds: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
         withheld: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
         for code in range(len(self.classes_)):
@@ -510,7 +527,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         return graph.with_features(appended, names)
 
     def _column_names(self) -> list[str]:
-        if self.columns == "raw":
+        if self._are_raw:
             of_classes = [f"information_{label}" for label in self.classes_]
             return [*of_classes, "intensity", "clarity", "gain"]
         of_classes = [f"share_{label}" for label in self.classes_]

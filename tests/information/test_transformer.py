@@ -1,6 +1,7 @@
 """The information gain as a step of a pipeline."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sktifa import LabelPropagationTIG, make_block_graph
-from sktifa.exceptions import GraphError, LabelError
+from sktifa.exceptions import GraphError, LabelError, LabelWarning
 from sktifa.graph import Graph
 from sktifa.information.loss_weights import loss_weights
 from sktifa.information.tig import (
@@ -142,6 +143,21 @@ def test_cross_fitting_leaves_out_the_labels_of_a_fold():
     np.testing.assert_allclose(again[[5, 12, 0, 13]], found[some])
 
 
+def test_one_label_of_a_class_is_said():
+    graph, codes = _random_graph()
+    codes = np.where(np.arange(len(codes)) < 10, codes, -1)
+    names = np.array(["a", "b", "c", None], dtype=object)
+    assert np.bincount(codes[codes >= 0]).tolist() == [4, 3, 3]
+    codes[[4, 7]] = -1
+    transformer = LabelPropagationTIG(device="cpu")
+    with pytest.warns(LabelWarning, match="class 'b' has one label") as caught:
+        transformer.fit_transform(graph, names[codes])
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        transformer.fit(graph, codes).transform(graph)
+
+
 def test_as_many_folds_as_there_are_labels():
     graph, codes = _random_graph()
     most = LabelPropagationTIG(cv=10**9, random_state=0).fit_transform(graph, codes)
@@ -158,6 +174,7 @@ def test_without_cross_fitting():
     )
 
 
+@pytest.mark.filterwarnings("ignore:class . has one label")
 @pytest.mark.parametrize("counts", [(1, 1, 1), (1, 4, 9), (2, 3, 4), (7, 7, 5)])
 def test_every_fold_leaves_as_many_labels_of_each_class(counts):
     codes = np.repeat([0, 1, 2, -1], [*counts, 3])
@@ -205,6 +222,7 @@ def _p_value(scores, chance, alternative="two-sided"):
     return ttest_1samp(scores, chance, alternative=alternative).pvalue
 
 
+@pytest.mark.filterwarnings("ignore:class . has one label")
 @pytest.mark.parametrize(
     ("counts", "n_repeats"),
     [
@@ -404,14 +422,15 @@ def test_names_and_pandas():
 def test_as_graph_appends_the_cross_fitted_columns(sparse_features):
     names = list("uvwxyz")
     graph, codes = _random_graph(sparse_features=sparse_features, names=names)
-    columns = LabelPropagationTIG(random_state=0).fit_transform(graph, codes)
+    columns = LabelPropagationTIG(columns="raw", random_state=0)
+    columns = columns.fit_transform(graph, codes)
     transformer = LabelPropagationTIG(as_graph=True, random_state=0)
     found = transformer.fit_transform(graph, codes)
     assert isinstance(found, Graph)
     assert sparse.issparse(found.features) == sparse_features
     expected = np.hstack([graph.__array__(), columns.astype(np.float32)])
     np.testing.assert_array_equal(found.__array__(), expected)
-    assert found.feature_names[:7] == [*names, "share_0"]
+    assert found.feature_names[:7] == [*names, "information_0"]
     # Fitting and predicting see one and the same graph.
     part = transformer.transform(graph[[4, 20]])
     assert part.nodes.tolist() == [4, 20]

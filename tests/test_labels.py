@@ -256,3 +256,19 @@ def test_labels_without_names_go_by_position():
     drawn = pd.Series([3, 3, 1], index=[1, 1, 2])
     assert align_labels(drawn, twice) is drawn
     assert align_labels([1, 2, 3], graph) == [1, 2, 3]
+
+
+def test_a_series_follows_node_names_into_a_fit():
+    """Labels by name give the same model as labels in the order of the nodes."""
+    blocks = make_block_graph(30, 2, random_state=0)
+    names = [f"node {i}" for i in range(30)]
+    graph = Graph(blocks.graph.adjacency, blocks.graph.features, node_names=names)
+    y = pd.Series(blocks.target, index=names)
+    shuffled = y.sample(frac=1, random_state=0)
+    options = {"max_iter": 3, "random_state": 0, "device": "cpu"}
+    by_name = GNNClassifier(**options).fit(graph, shuffled)
+    in_order = GNNClassifier(**options).fit(graph, y.to_numpy())
+    np.testing.assert_array_equal(
+        by_name.predict_proba(graph), in_order.predict_proba(graph)
+    )
+    assert by_name.score(graph, shuffled) == in_order.score(graph, y.to_numpy())

@@ -562,8 +562,8 @@ def _check_length(n_labels: int, of: Graph | int, name: str) -> None:
     if n_labels == of.n_nodes:
         hint = f" ({name} covers the whole graph: index it like the graph, {name}[idx])"
     raise LabelError(
-        f"{name} has {n_labels} entries, but {n} nodes are selected of the graph's "
-        f"{of.n_nodes}: give one label a selected node, missing_label where there is "
+        f"{name} has {n_labels} entries, but {n} of the graph's {of.n_nodes} nodes are "
+        "selected: give one label a selected node, missing_label where there is "
         f"none{hint}."
     )
 

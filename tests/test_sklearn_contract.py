@@ -1,5 +1,6 @@
 """scikit-learn's contract: its own checks, and a graph in everything it offers."""
 
+import copy
 import warnings
 
 import joblib
@@ -267,6 +268,27 @@ def test_label_propagation_feeds_any_classifier(part):
     pipe = make_pipeline(LabelPropagationTIG(device="cpu"), LogisticRegression())
     pipe.fit(graph[labeled], y[labeled])
     assert pipe.score(graph, y) > 0.7
+
+
+def _local_encoder():
+    class Local(nn.Linear):
+        def forward(self, x, edge_index):
+            return super().forward(x)
+
+    return Local
+
+
+def test_an_encoder_of_a_notebook_travels(part):
+    """A class that no module has: copied, and sent to two processes and back."""
+    graph, y, labeled = part
+    X, y_labeled = graph[labeled], y[labeled]
+    model = GNNClassifier(_local_encoder(), **FAST).fit(X, y_labeled)
+    copied = copy.deepcopy(model)
+    np.testing.assert_array_equal(copied.predict(graph), model.predict(graph))
+    vote = VotingClassifier([("a", clone(model)), ("b", clone(model))], n_jobs=2)
+    np.testing.assert_array_equal(
+        vote.fit(X, y_labeled).predict(graph), model.predict(graph)
+    )
 
 
 class _Interrupted(nn.Linear):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# What users may have and the core does without: importing it costs seconds.
+HEAVY = ("torch_geometric", "polars", "skrub", "matplotlib", "networkx", "dask")
 
 
 def run(*command, **options):
@@ -17,6 +19,12 @@ def run(*command, **options):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_import_is_light():
+    """torch_geometric alone would take longer than all the rest."""
+    code = f"import sktifa, sys; print(*set(sys.modules) & {set(HEAVY)})"
+    assert run(sys.executable, "-c", code).split() == []
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from sktifa.labels import (
     is_labelled,
     node_weights,
 )
+from sktifa.logs import say
 from sktifa.rows import RowGraph
 from sktifa.tensors.scaling import FeatureNorm, Scaling
 from sktifa.training.encoders import (
@@ -516,7 +517,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
             if log.validation_scores:
                 message += f", validation accuracy {log.validation_scores[-1]:.4f}"
-            print(message)
+            say(message)
         if not getattr(self, "_skl_callbacks", None):
             return False
         epoch = context.subcontext(task_name="epoch")

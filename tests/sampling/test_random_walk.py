@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.stats import chi2, chisquare
+from scipy.stats import chisquare
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -20,16 +20,9 @@ from sktifa.exceptions import LabelError, NotEnoughMemoryError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.tig import annotated_information, label_distribution
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
-from sktifa.sampling.prefetch import prefetch
 from sktifa.sampling.walker import (
     CPUWalker,
-    TorchWalker,
-    arc_distances,
-    make_walker,
-    step_probabilities,
-    step_thresholds,
 )
-from sktifa.tensors.device_graph import DeviceGraph
 
 CPU = torch.device("cpu")
 SIGNIFICANCE = 1e-4
@@ -51,20 +44,6 @@ def some_labels(n, n_classes=3, labelled=15, seed=0):
     y = np.full(n, -1)
     y[rng.choice(n, labelled, replace=False)] = np.arange(labelled) % n_classes
     return y
-
-
-@pytest.fixture(scope="module")
-def hub_graph():
-    """Node 0 has 15,000 neighbours, node 1 only node 0, the last none."""
-    n = 15_002
-    leaves = np.arange(1, n - 1)
-    edges = np.stack([np.zeros_like(leaves), leaves])
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(leaves))
-    return Graph.from_edge_index(
-        np.hstack([edges, edges[::-1]]),
-        np.ones((n, 1)),
-        edge_weight=np.tile(weight, 2),
-    )
 
 
 def literal_probabilities(graph, y, sharpness, epsilon):
@@ -143,20 +122,6 @@ def test_sharper_is_nearer_to_like_neighbours():
     assert (np.diff(stds) > 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_distances_on_arcs_are_scaled_divergences(dtype, device):
-    graph = random_graph(200, 900)
-    p = np.random.default_rng(0).dirichlet(np.full(5, 0.2), 200)
-    row, col = graph.adjacency.tocoo().coords
-    expected = (p[row] * np.log(p[row] / p[col])).sum(axis=1)
-    expected = (expected - expected.min()) / np.ptp(expected)
-    placed = DeviceGraph.from_graph(graph, device)
-    found = arc_distances(placed, torch.tensor(p), dtype)
-    assert found.dtype == dtype and found.device.type == device.type
-    atol = 1e-5 if dtype == torch.float32 else 1e-12
-    np.testing.assert_allclose(found.cpu(), expected, atol=atol)
-
-
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-3])
 def test_a_small_epsilon_is_worked_out_in_float64(epsilon):
     """READING 20: in float32 probabilities would be off by .07 at 1e-4."""
@@ -167,141 +132,16 @@ def test_a_small_epsilon_is_worked_out_in_float64(epsilon):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_equal_distributions_give_a_uniform_walk():
-    placed = DeviceGraph.from_graph(random_graph(50, 100), CPU)
-    distance = arc_distances(placed, torch.full((50, 4), 0.25))
-    assert (distance == 0).all()
-    crow = placed.crow.numpy()
-    p = step_probabilities(crow, step_thresholds(placed, distance, 2.0, 0.25).numpy())
-    degree = np.diff(crow)
-    np.testing.assert_allclose(p, np.repeat(1 / degree[degree > 0], degree[degree > 0]))
-
-
-# ---------------------------------------------------------------------- walks
-
-
-def make_torch_walker(walker):
-    thresholds = walker.thresholds
-    return TorchWalker(
-        DeviceGraph(torch.tensor(walker.crow), torch.tensor(walker.col), None),
-        None if thresholds is None else torch.tensor(thresholds),
-    )
-
-
-def walk_from(walker, node, n_walkers, walk_length, seed):
-    roots = np.full(n_walkers, node)
-    if isinstance(walker, TorchWalker):
-        return walker.walk(torch.tensor(roots), walk_length, seed).numpy()
-    return walker.walk(roots, walk_length, seed)
-
-
-KINDS = {"cpu": lambda walker: walker, "torch": make_torch_walker}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("sharpness", [0, 1.0])
-def test_step_frequencies(kind, weighted, sharpness):
-    graph, y = random_graph(60, 250, weighted=weighted), some_labels(60)
-    sampler = SAINTTIFASampler(sharpness=sharpness, device="cpu").fit(graph, y)
-    p = sampler.transition_probabilities_.toarray().astype(float)
-    p /= np.maximum(p.sum(1, keepdims=True), 1e-9)
-    walker = KINDS[kind](sampler._walker)
-    for node, n_steps in [(0, 1), (5, 1), (17, 2)]:
-        paths = walk_from(walker, node, 40_000, n_steps, seed=node)
-        count = np.bincount(paths[-1], minlength=60)
-        expected = np.linalg.matrix_power(p, n_steps)[node] * 40_000
-        assert (count[expected == 0] == 0).all()
-        reached = expected > 0
-        assert chisquare(count[reached], expected[reached]).pvalue > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sharpness", [0, 1.0])
-def test_a_node_of_degree_15000(kind, sharpness, hub_graph):
-    y = np.full(15_002, -1)
-    y[[1, 2, 3, 4]] = [0, 1, 0, 1]
-    sampler = SAINTTIFASampler(sharpness=sharpness, device="cpu").fit(hub_graph, y)
-    p = sampler.transition_probabilities_[[0]].toarray()[0].astype(float)
-    assert sharpness == 0 or p[1:-1].max() / p[1:-1].min() > 1.5
-    walker = KINDS[kind](sampler._walker)
-    paths = walk_from(walker, 0, 600_000, 1, seed=3)
-    count = np.bincount(paths[1], minlength=15_002)
-    assert count[0] == count[-1] == 0
-    expected = p[1:-1] / p.sum() * 600_000
-    assert chisquare(count[1:-1], expected).pvalue > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sharpness", [0, 1.0])
-def test_isolated_roots_stay_and_degree_1_goes_and_comes(kind, sharpness, hub_graph):
-    y = np.full(15_002, -1)
-    y[[1, 2]] = [0, 1]
-    sampler = SAINTTIFASampler(sharpness=sharpness, device="cpu").fit(hub_graph, y)
-    walker = KINDS[kind](sampler._walker)
-    assert (walk_from(walker, 15_001, 100, 3, seed=0) == 15_001).all()
-    paths = walk_from(walker, 1, 100, 2, seed=0)
-    assert (paths[1] == 0).all() and len(np.unique(paths[2])) > 50
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [1, 40, 400, 640])
-def test_roots_are_distinct_and_all_nodes_equally_likely(kind, count):
-    n = 640
-    graph = random_graph(n, 2 * n)
-    walker = KINDS[kind](CPUWalker(DeviceGraph.from_graph(graph, CPU)))
-    repeats = 20_000 // count
-    drawn = np.stack([np.asarray(walker.roots(count, seed)) for seed in range(repeats)])
-    assert drawn.shape == (repeats, count)
-    assert all(len(np.unique(roots)) == count for roots in drawn)
-    if count == n:
-        return
-    # Without replacement counts spread less, by the share that is not drawn.
-    observed = np.bincount(drawn.ravel(), minlength=n)
-    expected = repeats * count / n
-    statistic = ((observed - expected) ** 2).sum() / expected / (1 - count / n)
-    assert SIGNIFICANCE < chi2.sf(statistic, n - 1) < 1 - SIGNIFICANCE
-    # Nor does the order tell nodes apart.
-    first = np.bincount(drawn[:, 0] * 4 // n, minlength=4)
-    assert chisquare(first).pvalue > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_without_edges(kind):
+def test_a_graph_without_edges():
     graph = Graph(sparse.csr_array((5, 5)))
     for sharpness in (0, 1.0):
         sampler = SAINTTIFASampler(3, sharpness=sharpness, device="cpu")
         subgraph = sampler.fit(graph, [0, 1, -1, -1, -1]).sample()
         assert len(subgraph) == 3 and subgraph.n_edges == 0
         assert sampler.transition_std_ == 0
-        walker = KINDS[kind](sampler._walker)
-        assert (walk_from(walker, 2, 4, 2, seed=0) == 2).all()
 
 
 # ------------------------------------------------------------------ subgraphs
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [1, 2, 64, 65, 400])
-def test_induced_subgraph_is_scipys(kind, size):
-    graph = random_graph(400, 3000)
-    walker = KINDS[kind](make_walker(DeviceGraph.from_graph(graph, CPU)))
-    a = graph.adjacency
-    a = sparse.csr_array((np.arange(a.nnz), a.indices, a.indptr), shape=a.shape)
-    rng = np.random.default_rng(size)
-    nodes = rng.choice(400, size, replace=False)
-    twice = np.concatenate([nodes, nodes[: size // 2]])
-    for _ in range(2):  # a second time, over what the first left behind
-        given = torch.tensor(twice) if kind == "torch" else twice
-        subgraph = walker.induce(given)
-        np.testing.assert_array_equal(subgraph.nodes, np.sort(nodes))
-        expected = a[np.sort(nodes)][:, np.sort(nodes)]
-        expected.sort_indices()
-        np.testing.assert_array_equal(subgraph.crow, expected.indptr)
-        np.testing.assert_array_equal(subgraph.col, expected.indices)
-        np.testing.assert_array_equal(subgraph.arcs, expected.data)
-        rows = np.repeat(np.arange(size), np.diff(expected.indptr))
-        np.testing.assert_array_equal(subgraph.row, rows)
 
 
 def test_sample_is_the_graphs_own_subgraph():
@@ -420,23 +260,6 @@ def test_threads_do_not_disturb_each_other():
     for thread in threads:
         thread.join()
     assert all(result == expected for result in results)
-
-
-def test_prefetch_keeps_order_passes_errors_on_and_ends_its_threads():
-    before = threading.active_count()
-    assert list(prefetch(abs, range(-20, 0), device=CPU, n_threads=3)) == list(
-        range(20, 0, -1)
-    )
-    assert list(prefetch(abs, [], device=CPU)) == []
-
-    with pytest.raises(ZeroDivisionError):
-        list(prefetch(lambda i: 1 // (3 - i), range(10), device=CPU))
-    drawn = []
-    stopped = prefetch(drawn.append, range(1000), device=CPU, ahead=2)
-    next(stopped)
-    stopped.close()
-    assert len(drawn) <= 3
-    assert threading.active_count() == before
 
 
 # --------------------------------------------------------------- normalisation

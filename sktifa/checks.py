@@ -159,7 +159,12 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
             f"{name} has a masked entry at {_at(np.argwhere(hidden)[0])}: fill masked "
             "entries, such as with .filled(0), or leave them out"
         )
-    return array
+    return _native(array)
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """Bring numbers into this machine's byte order: SciPy and torch know no other."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _tensor_as_array(tensor: Any) -> NDArray[Any]:
@@ -716,7 +721,7 @@ def _check_lists(matrix: Any, name: str) -> None:
 
 
 def _indices(values: Any, name: str) -> NDArray[np.integer]:
-    indices = np.asarray(values)
+    indices = _native(np.asarray(values))
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise GraphError(
             f"{name} is a damaged sparse matrix: its indices must be integers in one "
@@ -726,7 +731,7 @@ def _indices(values: Any, name: str) -> NDArray[np.integer]:
 
 
 def _numbers(values: Any, name: str, dtype: DTypeLike | None) -> NDArray[Any]:
-    data = np.asarray(values)
+    data = _native(np.asarray(values))
     if data.dtype.kind not in "biuf":
         raise GraphError(f"{name} must hold real numbers, got dtype {data.dtype}")
     if dtype is None:

@@ -4,6 +4,7 @@ Every case runs in this process, so that one that crashes it takes the tests alo
 """
 
 import functools
+import itertools
 
 import networkx as nx
 import numpy as np
@@ -643,3 +644,78 @@ def test_bad_input(call, error, match):
     # scikit-learn's own checks are as good as ours.
     own = isinstance(caught.value, (SktifaError, NotFittedError))
     assert own or type(caught.value).__module__.startswith(("sklearn", "builtins"))
+
+
+# ------------------------------------------------- what is well formed is left alone
+
+
+def unsorted():
+    """CSR rows whose indices are in no order, one entry in two parts."""
+    rows = sp.csr_array(X)
+    indices, data = rows.indices.copy(), rows.data.copy()
+    for start, stop in itertools.pairwise(rows.indptr):
+        indices[start:stop] = indices[start:stop][::-1]
+        data[start:stop] = data[start:stop][::-1]
+    halves = np.repeat(data / 2, 2), np.repeat(indices, 2), 2 * rows.indptr
+    return sp.csr_array(halves, shape=rows.shape)
+
+
+ROWS = {
+    "dense": X.copy,
+    "Fortran": lambda: np.asfortranarray(X),
+    "big-endian": lambda: X.astype(">f8"),
+    "CSR": unsorted,
+    "CSC": lambda: unsorted().tocsc(),
+    "frame": lambda: pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]),
+    "tensor": lambda: torch.tensor(X, requires_grad=True),
+}
+FITS = {
+    "Graph": lambda rows: Graph(A, rows),
+    "from_features": Graph.from_features,
+    "GNNClassifier": lambda rows: GNNClassifier(**QUICK).fit(rows, Y).predict(rows),
+    "LabelPropagationTIG": lambda rows: LabelPropagationTIG().fit_transform(rows, Y),
+    "NeighborSampler": lambda rows: NeighborSampler().fit(rows, Y),
+    "sample_pairs": lambda rows: pairs(rows),
+}
+
+
+def parts_of(rows):
+    if sp.issparse(rows):
+        return [rows.data, rows.indices, rows.indptr]
+    return [
+        rows.detach().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
+    ]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("fit", FITS)
+def test_what_is_given_is_only_read(fit, rows):
+    given = ROWS[rows]()
+    before = [part.copy() for part in parts_of(given)]
+    for part in parts_of(given):
+        if rows != "tensor":
+            part.flags.writeable = False
+    FITS[fit](given)
+    for part, old in zip(parts_of(given), before, strict=True):
+        np.testing.assert_array_equal(part, old)
+
+
+@pytest.mark.cuda
+def test_tensors_of_a_gpu_are_read():
+    mask = torch.tensor(Y == 0, device="cuda")
+    assert G[mask].nodes.tolist() == np.flatnonzero(Y == 0).tolist()
+    rows = torch.tensor(X, device="cuda", requires_grad=True)
+    assert Graph(A, rows).fingerprint == G.fingerprint
+    model = GNNClassifier(**QUICK).fit(G[mask.logical_not()], _on_gpu(Y)[Y != 0])
+    assert model.score(G, _on_gpu(Y)) >= 0
+    model = GNNClassifier(**QUICK).fit(rows, _on_gpu(Y), sample_weight=_on_gpu(Y + 1.0))
+    assert model.predict(rows).shape == (60,)
+    for splitter in (
+        LabeledNodeKFold(2),
+        LabeledNodeShuffleSplit(2, train_per_class=2),
+    ):
+        assert len(list(splitter.split(G, _on_gpu(Y)))) == 2
+
+
+def _on_gpu(values):
+    return torch.as_tensor(values, device="cuda")

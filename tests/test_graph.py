@@ -323,7 +323,9 @@ def test_indices_of_a_sparse_tensor_are_looked_at():
         Graph([[0, 1], [1, 0]], broken)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.longdouble, np.uint8])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float64, np.longdouble, np.uint8, ">f8", ">i4"]
+)
 def test_dense_adjacencies_of_any_dtype(dtype):
     assert_array_equal(Graph(TRIANGLE.astype(dtype)).adjacency.toarray(), TRIANGLE)
 

@@ -3,8 +3,10 @@
 import csv
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -267,14 +269,22 @@ def test_wrong_data_are_named_with_their_line(files, capsys, nodes, more, messag
     assert not (folder / "out.csv").exists()
 
 
-def test_interrupted(files, monkeypatch, capsys):
-    def fit(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(GNNClassifier, "fit", fit)
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send")
+def test_ctrl_c_ends_all_and_not_one_fit(files):
     folder, *_ = files
-    assert main(typed(folder, "--out", folder / "out.csv")) == 130
-    assert capsys.readouterr().err == "sktifa: interrupted\n"
+    arguments = typed(folder, "--out", folder / "out.csv", "--verbose")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "sktifa", *arguments, "--epochs", "1000000"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in running.stderr:
+        if "labels:" in line:
+            break
+    time.sleep(5)  # the first of the fits is under way
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=60)[1].endswith("sktifa: interrupted\n")
+    assert running.returncode == 130
     assert not (folder / "out.csv").exists()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import sktifa
 from sktifa.cli import classify, demo, diagnose
-from sktifa.cli.terminal import messages
+from sktifa.cli.terminal import Interrupted, interruptible, messages
 from sktifa.exceptions import ParameterError, SktifaError
 
 __all__ = ["main"]
@@ -47,12 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with messages(arguments.verbose or sys.stderr.isatty()):
         try:
-            arguments.run(arguments)
+            with interruptible():
+                arguments.run(arguments)
             sys.stdout.flush()
         except BrokenPipeError:
             # Whoever reads has enough; the interpreter would complain once more.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except KeyboardInterrupt:
+        except (Interrupted, KeyboardInterrupt):
             print("sktifa: interrupted", file=sys.stderr)
             return 130
         except (SktifaError, OSError) as error:

@@ -5,21 +5,53 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sktifa.exceptions import ParameterError
 
-__all__ = ["at_least", "check_input", "check_outputs", "messages", "progress"]
+__all__ = [
+    "Interrupted",
+    "at_least",
+    "check_input",
+    "check_outputs",
+    "interruptible",
+    "messages",
+    "progress",
+]
 
 logger = logging.getLogger("sktifa")
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, which a fit would take for the wish to end early and keep its model."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise `Interrupted` at Ctrl-C, whatever runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no other is told
+        return
+
+    def stop(*_: Any) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Stderr(logging.Handler):

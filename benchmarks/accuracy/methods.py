@@ -64,6 +64,10 @@ OURS: dict[str, list[Any]] = {
 }
 TRUST = ("target_information", "teacher_weight", "teacher_sharpness")
 OF_NETWORK = {f"network__{name}": values for name, values in ENCODER.items()}
+VIEWS: dict[str, list[Any]] = {
+    "network__edges_removed": [1, 2, 4, 8],
+    "network__feature_mask_rate": [0.1, 0.3, 0.5],
+}
 TERM_WEIGHTS = [0.03, 0.1, 0.3, 1.0, 3.0]
 TEMPERATURES = [0.2, 0.5, 1.0]
 
@@ -127,14 +131,14 @@ METHODS |= {
     "GRACE": _with_term(
         GRACEClassifier,
         TIFAGCLClassifier,
-        {"temperature": TEMPERATURES, "network__feature_mask_rate": [0.1, 0.3, 0.5]},
+        {"temperature": TEMPERATURES, "network__perturbed_nodes": [0.5, 1.0], **VIEWS},
     ),
     "NodeAug": _with_term(
         NodeAugClassifier,
         TIFAGCLClassifier,
         {
             "network__perturbed_nodes": [0.05, 0.1, 0.2],
-            "network__feature_mask_rate": [0.1, 0.3, 0.5],
+            **VIEWS,
         },
     ),
     "MultiView": _with_term(
@@ -146,7 +150,7 @@ METHODS |= {
         {
             "temperature": TEMPERATURES,
             "network__perturbed_nodes": [0.2, 0.5],
-            "network__feature_mask_rate": [0.1, 0.3, 0.5],
+            **VIEWS,
         },
     ),
 }

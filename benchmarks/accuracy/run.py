@@ -89,8 +89,7 @@ def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) 
     """Run cells in processes side by side until they are done or time is out."""
 
     def work(cell: Cell, splits: int, seeds: int) -> None:
-        # Processes side by side leave each other a core.
-        torch.set_num_threads(1)
+        torch.set_num_threads(max(1, joblib.cpu_count() // n_jobs))
         begin = time.time()
         name = f"{cell.graph}, {cell.labels} labels a class, {cell.method}"
         try:

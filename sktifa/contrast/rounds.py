@@ -27,11 +27,10 @@ from sktifa.tensors.hashing import exponential, integers, mixed
 
 __all__ = ["BlockViews", "RoundsPerturber"]
 
-# Ends of the rounds, as shares of the nodes to draw; the last ones take up the nodes
-# that had to wait for a neighbour.
-_ROUNDS = (0.02, 0.1, 0.25, 0.5, 0.75, 1.0, 1.0)
+# Ends of the rounds, as shares of the nodes to draw.
+_ROUNDS = (0.02, 0.08, 0.25, 0.5, 0.8, 1.0)
 # Times that all nodes decide on their edges.
-_SWEEPS = 4
+_SWEEPS = 3
 # Edges that a node looks at beyond those that it adds or removes, in case that some are
 # there already, or gone. And the most changes that it pays to look for in this way.
 _SPARE = 5
@@ -41,7 +40,9 @@ _ARCS_AT_ONCE = 1 << 24
 # Where a word holds a count of nodes above, and a sum of their times below.
 _COUNT = 44
 _TIME_STEPS = 1 << 28
-_SMALLEST, _LAST = 1e-300, 3e38
+_SHORTEST, _LAST_TIME = 1e-300, 3e38
+# Hits within a round from which on their times count as those of so many.
+_MOST_HITS = 512
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,10 @@ class RoundsPerturber:
         nodes = torch.arange(n, device=device)
         row = torch.repeat_interleave(nodes, degree, output_size=len(col))
         self._crow, self._degree = crow, degree
-        self._arc_row, self._arc_col = row.int(), col.int()
+        # With an arc before the first, at which sums start from 0.
+        self._arc_row, self._arc_col = (
+            functional.pad(ends.int(), (1, 0)) for ends in (row, col)
+        )
         # Ends of all arcs in order, and a last one that is none.
         self._arc = functional.pad(row * n + col, (0, 1), value=n * n)
         self._col = functional.pad(col, (0, 1))
@@ -205,6 +209,7 @@ class RoundsPerturber:
         self._added = column(added, torch.int64)[:, :, None]
         self._removed = column(removed, torch.int64)[:, :, None]
         self._decay = column(decay, torch.float64)
+        self._early = torch.from_numpy(_earliness(np.array(decay, float))).to(device)
         shares = column(_ROUNDS, torch.float64)[:, :, None]
         # Position of the last node of each round among all clocks in order.
         self._last = (self._count * shares).ceil().long().sub_(1).clamp_(min=0)
@@ -255,51 +260,72 @@ class RoundsPerturber:
         clocks = exponential(bits) / self._rates.repeat(n_views, 1)
         if not self._slows:
             return clocks
-        decay = self._decay.repeat(n_views, 1)
+        # Where the sums over each row's arcs end, with one before the first row.
+        group = torch.arange(len(key), device=self._device)[:, None]
+        ends = group * len(self._arc_row) + self._crow
+        decay, early = (part.repeat(n_views, 1) for part in (self._decay, self._early))
         waiting = torch.ones_like(clocks, dtype=torch.bool)
-        since = torch.zeros_like(decay)
+        until = torch.zeros_like(decay)
         for last in self._last.repeat(1, n_views, 1):
-            until = clocks.float().sort(dim=1).values.gather(1, last).clamp_(max=_LAST)
+            since = until
+            until = clocks.float().sort(dim=1).values.gather(1, last).double()
+            until.clamp_(max=_LAST_TIME)
+            rules = since, until - since, decay, early, ends
             # Those that ring although slowed by all neighbours that might ring before
             # are sure to ring, and slow the others.
             rings = waiting & (clocks <= until)
-            slowed = self._slowed(clocks, clocks, rings, since, decay)
+            slowed = self._slowed(clocks, clocks, rings, *rules)
             rings &= slowed <= until
-            slowed = self._slowed(clocks, slowed, rings, since, decay)
-            clocks = slowed.where(waiting, clocks)
+            slowed = self._slowed(clocks, slowed, rings, *rules)
+            clocks = torch.where(waiting, slowed, clocks)
             waiting = waiting & ~rings
-            since = until
         # Neighbours that still wait for one another: the first ones ring.
-        rings = waiting & (clocks <= since)
-        slowed = self._slowed(clocks, clocks, rings, since, decay)
-        return slowed.where(waiting, clocks)
+        rings = waiting & (clocks <= until)
+        slowed = self._slowed(clocks, clocks, rings, *rules)
+        return torch.where(waiting, slowed, clocks)
 
     def _slowed(
-        self, clocks: Tensor, now: Tensor, rings: Tensor, since: Tensor, decay: Tensor
+        self,
+        clocks: Tensor,
+        now: Tensor,
+        rings: Tensor,
+        since: Tensor,
+        span: Tensor,
+        decay: Tensor,
+        early: Tensor,
+        ends: Tensor,
     ) -> Tensor:
-        """Let the clocks that ring slow those neighbours that ring later by now."""
-        col, row = self._arc_col, self._arc_row
-        ring = now.masked_fill(~rings, 0)
-        end = ring.amax(1, keepdim=True).clamp_(min=_SMALLEST)
-        # In whole steps, whose sums are the same in any order.
-        word = ring.div_(end).mul_(_TIME_STEPS).long().add_(1 << _COUNT)
-        word.masked_fill_(~rings, 0)
-        time = (now / end).float()
-        is_later = time.index_select(1, row) > time.index_select(1, col)
-        words = self._row_sums(word.index_select(1, col).mul_(is_later))
-        hits = words >> _COUNT
-        mean = (words & ((1 << _COUNT) - 1)) / hits * (end / _TIME_STEPS)
-        stroke = _one_stroke(mean, since, hits, decay)
-        left = (clocks - stroke).clamp_(min=_SMALLEST) / decay.pow(hits)
-        return torch.where(hits > 0, stroke + left, clocks)
+        """Let the clocks that ring slow those neighbours that ring later by now.
 
-    def _row_sums(self, of_arcs: Tensor) -> Tensor:
-        """Sum integers over each row's arcs; sums that overflow still differ right."""
-        group = torch.arange(len(of_arcs), device=self._device)[:, None]
-        ends = group * of_arcs.shape[1] + self._crow - 1
-        sums = of_arcs.flatten().cumsum(0)
-        sums = sums.take(ends.clamp(min=0)).masked_fill_(ends < 0, 0)
-        return sums.diff(dim=1)
+        Ringing is counted from `since`, in whole steps, whose sums are the same in any
+        order.
+        """
+        step = span.clamp(min=_SHORTEST) / _TIME_STEPS
+        time = (now - since) / step
+        word = time.clamp(0, _TIME_STEPS).long().add_(1 << _COUNT).mul_(rings)
+        time = time.float()
+        later = time.index_select(1, self._arc_row)
+        words = word.index_select(1, self._arc_col)
+        words.mul_(later > time.index_select(1, self._arc_col))
+        words = words.flatten().cumsum(0)[ends].diff(dim=1)
+        hits = words >> _COUNT
+        mean = (words & ((1 << _COUNT) - 1)) / hits.clamp(min=1) * step
+        mean = since + mean * early.gather(1, hits.clamp(max=early.shape[1] - 1))
+        left = (clocks - mean).clamp_(min=_SHORTEST) / decay.pow(hits)
+        return torch.where(hits > 0, mean + left, clocks)
+
+
+def _earliness(decay: np.ndarray) -> np.ndarray:
+    """When one stroke slows a clock as hits at even distances do, by their number.
+
+    Hits at ordered times ``t_m`` act as if all came at their mean weighted by
+    ``decay^m``; of h evenly spread ones, ``t_m`` is ``m / (h + 1)`` of the time. What
+    is returned is that mean as a share of the plain one.
+    """
+    weights = np.maximum(decay, 1e-9)[:, None] ** np.arange(_MOST_HITS)
+    weighted = np.cumsum(weights * np.arange(1, _MOST_HITS + 1), axis=1)
+    share = 2 * weighted / np.cumsum(weights, axis=1)
+    return np.pad(share / np.arange(2, _MOST_HITS + 2), ((0, 0), (1, 0)))
 
 
 class _Changes:
@@ -328,9 +354,11 @@ class _Changes:
         self.group = torch.arange(len(nodes), device=device)[:, None, None]
         self.place = torch.arange(self.n_places, device=device)[:, None]
         self.node = nodes[:, :, None]
-        self.added = rounds._added.repeat(n_views, 1, 1)
-        self.removed = rounds._removed.repeat(n_views, 1, 1)
         self._let_draw(is_drawn)
+        self.n_added = rounds._added.repeat(n_views, 1, 1)
+        n_removed = rounds._removed.repeat(n_views, 1, 1)
+        self.gains = _Picker(rounds._most_added, self.n_added, nodes)
+        self.losses = _Picker(rounds._most_removed, n_removed, nodes)
 
         def bits(purpose: int, width: int) -> Tensor:
             number = torch.arange(width, device=device) << 32
@@ -338,70 +366,71 @@ class _Changes:
 
         # Where a node looks for new neighbours, and how it goes through its edges.
         n = rounds._n_nodes
-        self.partner, self.may_gain = _choices(
-            bits(1, rounds._most_added + _SPARE), n, self.added + _SPARE
-        )
-        self.may_gain &= self.partner != self.node
-        ends = self.node * n + self.partner
+        partner, is_candidate = self.gains.choices(bits(1, self.gains.width), n)
+        ends = self.node * n + partner
+        self.partner, self.partner_place = partner, self._places_of(partner)
+        self.is_candidate = is_candidate & (partner != self.node) & self.is_drawn
         self.was_arc = rounds._arc[torch.searchsorted(rounds._arc, ends)] == ends
-        self.edge_bits = bits(2, rounds._most_removed + _SPARE)
+        self.edge_bits = bits(2, self.losses.width)
         self.gained = nodes.new_full((*nodes.shape, rounds._most_added), -1)
         self.lost = nodes.new_full((*nodes.shape, rounds._most_removed), -1)
 
     def decide(self) -> None:
         """Let all nodes choose, in the light of the last choices of those before."""
-        is_edge = (self.was_arc | self._in_row_of(self.partner, self.gained)) & (
-            ~self._in_row_of(self.partner, self.lost)
-        )
-        chosen, gains = _first(
-            self.may_gain & self.is_drawn & ~is_edge, self.added, self.gained.shape[2]
-        )
-        self.gained = self.partner.gather(2, chosen).where(gains, -1)
+        rounds, lost = self.rounds, _with_empty_row(self.lost)
+        is_edge = self._names(_with_empty_row(self.gained), self.partner_place)
+        is_edge |= self.was_arc
+        is_edge &= ~self._names(lost, self.partner_place)
+        chosen, gains = self.gains.first(self.is_candidate & ~is_edge)
+        self.gained = self.partner.gather(2, chosen).masked_fill_(~gains, -1)
         self.is_new = gains & ~self.was_arc.gather(2, chosen)
 
         # A node's edges: original ones, its own new ones, new ones of nodes before it.
-        rounds, (first, n_come, come) = self.rounds, self._come()
+        first, n_come, come = self._come()
         start, degree = rounds._crow[self.node], rounds._degree[self.node]
-        edge, may_lose = _choices(
-            self.edge_bits, degree + self.added + n_come, self.removed + _SPARE
-        )
+        size = degree + self.n_added + n_come
+        edge, is_candidate = self.losses.choices(self.edge_bits, size)
         own = edge - degree
-        is_old, is_own = own < 0, (own >= 0) & (own < self.added)
+        is_old = own < 0
+        is_own = (own < self.n_added) & ~is_old
         own_slot = own.clamp(0, self.gained.shape[2] - 1)
-        arc = (start + edge).where(is_old, rounds._n_arcs)
-        come_from = come[(first + own - self.added).clamp_(0, len(come) - 1)]
+        arc = (start + edge).masked_fill_(~is_old, rounds._n_arcs)
+        come_from = come[(first + own - self.n_added).clamp_(0, len(come) - 1)]
         other = torch.where(is_own, self.gained.gather(2, own_slot), come_from)
-        other = rounds._col[arc].where(is_old, other)
+        other = torch.where(is_old, rounds._col[arc], other)
         # An edge that was lost may be back by the node's own choice.
-        is_back = is_old & (self.gained[:, :, None] == other[..., None]).any(3)
-        is_edge = torch.where(
-            is_own,
-            self.is_new.gather(2, own_slot),
-            is_back | ~self._in_row_of(other, self.lost),
-        )
-        chosen, loses = _first(
-            may_lose & self.is_drawn & is_edge, self.removed, self.lost.shape[2]
-        )
-        self.lost = other.gather(2, chosen).where(loses, -1)
-        self.lost_arc = arc.gather(2, chosen).where(loses, rounds._n_arcs)
+        is_edge = (self.gained[:, :, None] == other[..., None]).any(3) & is_old
+        is_edge |= ~self._names(lost, self._places_of(other))
+        is_edge = torch.where(is_own, self.is_new.gather(2, own_slot), is_edge)
+        chosen, loses = self.losses.first(is_candidate & self.is_drawn & is_edge)
+        self.lost = other.gather(2, chosen).masked_fill_(~loses, -1)
+        self.lost_arc = arc.gather(2, chosen).masked_fill_(~loses, rounds._n_arcs)
 
     def views(self) -> BlockViews:
         """Return what the choices come to."""
         rounds, n, end = self.rounds, self.rounds._n_nodes, self.rounds._n_arcs
         if rounds._limited:
             self._stop_at_limit()
+        gained, lost = _with_empty_row(self.gained), _with_empty_row(self.lost)
+        same = self.gained[..., None] == self.lost[:, :, None]
         # The end of an edge that is drawn later has the last word.
-        is_gone = (self.lost_arc < end) & ~self._in_row_of(
-            self.lost, self.gained, later=True
-        )
-        is_added = self.is_new & ~self._in_row_of(self.gained, self.lost, later=True)
-        is_added &= ~(self.gained[..., None] == self.lost[:, :, None]).any(3)
+        is_gone = self.lost_arc < end
+        is_gone &= ~self._names(gained, self._places_of(self.lost, later=True))
+        is_added = self.is_new & ~same.any(3)
+        is_added &= ~self._names(lost, self._places_of(self.gained, later=True))
+        # Choices that the sweeps have left at odds: the end drawn first has it.
+        before = self._places_of(self.lost)
+        is_gone &= same.any(2) | ~self._names(lost, before)
+        before = self._places_of(self.gained)
+        is_added &= self._names(lost, before) | ~self._names(gained, before)
         back = torch.searchsorted(rounds._arc, self.lost * n + self.node)
         arcs = torch.stack([self.lost_arc, back], dim=1)
         edges = torch.stack([self.node.expand_as(self.gained), self.gained], dim=1)
         model = (self.group % rounds._n_models)[..., None]
         edges = edges.clamp_(min=0) + model * n
-        arcs = (arcs + model * end).where(is_gone[:, None], rounds._n_models * end)
+        arcs = (arcs + model * end).masked_fill_(
+            ~is_gone[:, None], rounds._n_models * end
+        )
         shape = self.n_views, rounds._n_models
         return BlockViews(
             arcs.view(self.n_views, -1),
@@ -415,16 +444,16 @@ class _Changes:
         # Nodes that are not drawn have the place after the last, whose row is empty.
         self.places = self.nodes.new_full(
             (len(self.nodes), self.rounds._n_nodes), self.n_places
-        ).scatter_(1, self.nodes, self.place[:, 0].where(is_drawn, self.n_places))
+        ).scatter_(1, self.nodes, self.place.T.masked_fill(~is_drawn, self.n_places))
 
-    def _in_row_of(self, others: Tensor, table: Tensor, later: bool = False) -> Tensor:
-        """Whether others that were drawn before (or later) name the node."""
+    def _places_of(self, others: Tensor, later: bool = False) -> Tensor:
+        """Places of others that were drawn before the node, or later; else the last."""
         place = self.places.gather(1, others.clamp(min=0).flatten(1)).view_as(others)
-        if later:
-            place = place.where(place > self.place, self.n_places)
-        else:
-            place = place.where(place < self.place, self.n_places)
-        table = functional.pad(table, (0, 0, 0, 1), value=-1)
+        is_other = place <= self.place if later else place >= self.place
+        return place.masked_fill_(is_other, self.n_places)
+
+    def _names(self, table: Tensor, place: Tensor) -> Tensor:
+        """Whether the row at a place names the node."""
         return (table[self.group, place] == self.node[..., None]).any(3)
 
     def _come(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -433,15 +462,13 @@ class _Changes:
         width = self.gained.shape[2]
         slot = torch.arange(n_slots, device=self.nodes.device).view(-1, width)
         ends = (self.group * n + self.gained) * n_slots + slot
-        none = len(self.nodes) * n * n_slots
-        ends = ends.where(self.is_new, none).flatten().sort().values
+        ends.masked_fill_(~self.is_new, len(self.nodes) * n * n_slots)
+        ends = ends.flatten().sort().values
         of_node = (self.group * n + self.node) * n_slots
         first = torch.searchsorted(ends, of_node)
         before = torch.searchsorted(ends, of_node + self.place * width)
-        group = ends // (n * n_slots)
-        place = ends % n_slots // width
-        come = self.nodes[group.clamp_(max=len(self.nodes) - 1), place]
-        return first, before - first, come
+        group = (ends // (n * n_slots)).clamp_(max=len(self.nodes) - 1)
+        return first, before - first, self.nodes[group, ends % n_slots // width]
 
     def _stop_at_limit(self) -> None:
         """Undo the choices of nodes after the one that reaches the limit of flips."""
@@ -454,44 +481,42 @@ class _Changes:
         self._let_draw(self.is_drawn[..., 0] & ~is_over)
         over = is_over[..., None]
         self.is_new = self.is_new & ~over
-        self.gained, self.lost = (
-            self.gained.where(~over, -1),
-            self.lost.where(~over, -1),
-        )
-        self.lost_arc = self.lost_arc.where(~over, self.rounds._n_arcs)
+        self.gained = self.gained.masked_fill(over, -1)
+        self.lost = self.lost.masked_fill(over, -1)
+        self.lost_arc = self.lost_arc.masked_fill(over, self.rounds._n_arcs)
 
 
-def _one_stroke(mean: Tensor, since: Tensor, hits: Tensor, decay: Tensor) -> Tensor:
-    """When one stroke slows a clock as much as all hits with this mean time would do.
-
-    Hits at ordered times ``t_m`` slow it as if all came at their mean weighted by
-    ``decay^m``. Of evenly spread ones, ``t_m`` is ``m / (h + 1)`` of the way.
-    """
-    power = decay.pow(hits)
-    weighted = (1 - power * (1 + hits * (1 - decay))) / ((1 - decay) * (1 - power))
-    share = (2 * weighted / (hits + 1)).where(decay < 1, 1)
-    return torch.where(mean > since, since + share * (mean - since), mean)
+def _with_empty_row(table: Tensor) -> Tensor:
+    return functional.pad(table, (0, 0, 0, 1), value=-1)
 
 
-def _choices(bits: Tensor, size: Tensor | int, width: Tensor) -> tuple[Tensor, Tensor]:
-    """Choose numbers below `size`, in random order, and say which of them count.
+class _Picker:
+    """Picks each model's `count` entries, at most `most`, of those it looks through."""
 
-    All numbers, where the width has room for them; otherwise independent ones, of
-    which those count that have not come before.
-    """
-    position = torch.arange(bits.shape[-1], device=bits.device)
-    there = position < size
-    order = (bits & ((1 << 62) - 1)).where(there, 1 << 62).argsort(dim=-1)
-    choice = order.where(there, 0).where(width >= size, integers(bits, size))
-    again = (choice[..., :, None] == choice[..., None, :]).tril(-1).any(-1)
-    return choice, there & (position < width) & ~again
+    def __init__(self, most: int, count: Tensor, nodes: Tensor) -> None:
+        number = torch.arange(most + _SPARE, device=nodes.device)
+        self.width, self.position = len(number), number
+        self.own_width = count + _SPARE
+        self.is_within = number < self.own_width
+        self.is_asked = number[:most] < count
+        self.numbers = (number[:most] + 1).expand(*nodes.shape, most).contiguous()
+        self.is_before = number < number[:, None]
 
+    def choices(self, bits: Tensor, size: Tensor | int) -> tuple[Tensor, Tensor]:
+        """Choose numbers below `size`, in random order, and say which of them count.
 
-def _first(wanted: Tensor, count: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Find the first `count` wanted entries of each row, and say which there are."""
-    number = torch.arange(width, device=wanted.device)
-    so_far = wanted.cumsum(-1)
-    numbers = (number + 1).expand(*wanted.shape[:-1], width).contiguous()
-    chosen = torch.searchsorted(so_far, numbers)
-    last = wanted.shape[-1] - 1
-    return chosen.clamp(max=last), (chosen <= last) & (number < count)
+        All numbers, where the model's width has room for them; otherwise independent
+        ones, of which those count that have not come before.
+        """
+        missing = self.position >= size
+        order = (bits & ((1 << 62) - 1)).masked_fill_(missing, 1 << 62).argsort(dim=-1)
+        order.masked_fill_(missing, 0)
+        choice = torch.where(self.own_width >= size, order, integers(bits, size))
+        again = (choice[..., None] == choice[..., None, :]) & self.is_before
+        return choice, self.is_within & ~(again.any(-1) | missing)
+
+    def first(self, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Find the first wanted entries of each row, and say which there are."""
+        chosen = torch.searchsorted(wanted.cumsum(-1), self.numbers)
+        is_there = (chosen < self.width) & self.is_asked
+        return chosen.clamp_(max=self.width - 1), is_there

@@ -192,7 +192,12 @@ def test_edges_given_again_and_loops_are_counted():
             {},
             "row 1 of nodes has inf in column 'age'",
         ),
-        ({"age": [[1], [2], [3], [4]]}, {}, {}, "column 'age' of nodes holds lists"),
+        (
+            {"age": [[1], [2], [3], [4]]},
+            {},
+            {},
+            "column 'age' of nodes holds objects of type list",
+        ),
         (
             {},
             {},
@@ -306,6 +311,17 @@ def test_any_transformer_encodes_and_is_left_unfitted():
     assert data.graph.feature_names == ["age"]
     assert not hasattr(scaler, "mean_")
     assert data.encoder.mean_.tolist() == [30]
+
+
+@pytest.mark.filterwarnings("error")
+def test_columns_may_have_numbers_for_names():
+    frame = pd.DataFrame({0: [1.5, 2.5, 3.5], 1: ["a", "b", "a"], 2: ["x", "y", None]})
+    edges = pd.DataFrame({0: [0, 1], 1: [1, 2]})
+    for encoder in ("auto", TableEncoder()):
+        data = Graph.from_pandas(
+            frame, edges, source=0, target=1, label=2, encoder=encoder
+        )
+        assert sorted(data.graph.feature_names) in (["0", "1_a", "1_b"], ["0", "1_b"])
 
 
 @pytest.mark.parametrize("maker", MAKERS)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from sktifa.exceptions import GraphError, GraphWarning
 from sktifa.frames.table import Column, Table, as_table
 
-__all__ = ["TableEncoder", "check_columns", "listed"]
+__all__ = ["TableEncoder", "check_columns", "listed", "warn_of_empty"]
 
 # What is said of the columns that are treated alike.
 _SAID = {
@@ -96,6 +96,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         table = as_table(X, "X")
         check_columns(table, table.columns)
+        warn_of_empty(table, table.columns)
         self.columns_ = list(table.columns)
         self.n_features_in_ = len(self.columns_)
         groups: dict[str, list[Any]] = {treatment: [] for treatment in _SAID}
@@ -222,24 +223,28 @@ def check_columns(table: Table, names: Iterable[Any]) -> None:
     ------
     GraphError
         If a column holds what can't be encoded, or an infinite number.
-
-    Warns
-    -----
-    GraphWarning
-        If a column has no value at all.
     """
-    empty = []
     for name in names:
-        column = table[name]
-        if column.missing.all():
-            empty.append(name)
-        if column.values.dtype.kind == "f" and np.isinf(column.values).any():
-            at = int(np.isinf(column.values).argmax())
+        values = table[name].values
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            at = int(np.isinf(values).argmax())
             raise GraphError(
-                f"{table.place(at)} has {column.values[at]} in column {name!r}: "
-                "features must be finite; leave the field empty where the value isn't "
-                "known"
+                f"{table.place(at)} has {values[at]} in column {name!r}: features must "
+                "be finite; leave the field empty where the value isn't known"
             )
+
+
+def warn_of_empty(table: Table, names: Iterable[Any]) -> None:
+    """Warn of columns without any value, which make no features.
+
+    Parameters
+    ----------
+    table : Table
+        One row a node.
+    names : iterable
+        Columns to look at.
+    """
+    empty = [name for name in names if table[name].missing.all()]
     if empty and len(table):
         warnings.warn(
             f"no row of {table.name} has a value in {listed(empty)}: such columns make "

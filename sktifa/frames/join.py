@@ -17,7 +17,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import GraphError, LabelError, ParameterError
-from sktifa.frames.encoder import TableEncoder, check_columns, listed
+from sktifa.frames.encoder import (
+    TableEncoder,
+    check_columns,
+    listed,
+    warn_of_empty,
+)
 from sktifa.frames.table import Column, Table
 
 __all__ = ["GraphParts", "join", "labels_of"]
@@ -316,11 +321,12 @@ def _encoded(
         told = {nodes[column].kind for column in chosen} - {"number", "flag"}
         skrub = told and importlib.util.find_spec("skrub") is not None
         encoder = _table_vectorizer() if skrub else TableEncoder()
-    given: Any = nodes.select(chosen)
-    if not isinstance(encoder, TableEncoder):
-        check_columns(nodes, chosen)
-        given = nodes.frame(chosen)
+    check_columns(nodes, chosen)
+    ours = isinstance(encoder, TableEncoder)
+    given = nodes.select(chosen) if ours else nodes.frame(chosen)
     if not _is_fitted(encoder):
+        if not ours:
+            warn_of_empty(nodes, chosen)
         encoder = clone(encoder).fit(given)
     matrix = encoder.transform(given)
     # A frame would be put in order by its index, which is that of the rows.

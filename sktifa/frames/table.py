@@ -148,13 +148,13 @@ class FrameTable(Table):
         super().__init__(name, columns, len(self._frame))
 
     def ids(self, column: Any) -> NDArray[Any]:
-        series = self._frame[column]
+        series = self._frame.get_column(column)
         if series.dtype.is_integer() and not series.null_count():
             return _int64_or_objects(series.to_numpy())
         return _ids(_objects(series))
 
     def __getitem__(self, column: Any) -> Column:
-        series = self._frame[column]
+        series = self._frame.get_column(column)
         dtype = series.dtype
         if dtype.is_integer() and not series.null_count():
             return Column("number", series.to_numpy())
@@ -174,9 +174,12 @@ class FrameTable(Table):
         return column_of(values, f"column {column!r} of {self.name}")
 
     def frame(self, columns: Sequence[Any]) -> Any:
-        chosen = self._frame.select(*columns).to_native()
-        # What is not of pandas or polars is little known to other libraries.
-        return chosen if hasattr(chosen, "dtypes") else chosen.to_pandas()
+        if not hasattr(self._native, "dtypes"):
+            # What is not of pandas or polars is little known to other libraries.
+            return self._native.select(list(columns)).to_pandas()
+        chosen = self._native[list(columns)]
+        # So is what has numbers for names.
+        return chosen.rename(columns=str) if hasattr(chosen, "iloc") else chosen
 
     def index(self) -> NDArray[Any] | None:
         index = getattr(self._native, "index", None)
@@ -544,8 +547,8 @@ def column_of(values: Sequence[Any], where: str) -> Column:
     for value in known:
         if not (isinstance(value, (str, Real, date)) or _is_decimal(value)):
             raise GraphError(
-                f"{where} holds {type(value).__name__}s, which are neither numbers, "
-                "text nor times: make columns of them, or leave it out with features="
+                f"{where} holds objects of type {type(value).__name__}: make columns "
+                "of numbers, text or dates of them, or leave it out with features="
             )
     return Column("category", _as_text(values))
 

@@ -71,8 +71,8 @@ plt.show()
 # Weights move the threshold
 # --------------------------
 # ``class_weight="balanced"`` makes ``predict`` say "yes" more often: more of the
-# positives are found, and more of the others are accused. The ranking need not get
-# better by it.
+# positives are found, and more of the others are accused. Whether the ranking gets
+# better by it differs from graph to graph.
 
 from sklearn.metrics import precision_score, recall_score
 

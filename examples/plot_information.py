@@ -14,11 +14,13 @@ trusted?
 # %%
 # What arrives
 # ------------
+# A thousand nodes, eight labels in each of four classes (stars).
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from sktifa import LabelPropagationTIG, make_block_graph
+from sktifa.displays import GainMapDisplay
 
 data = make_block_graph(
     1000, 4, average_degree=5, homophily=0.75, class_separation=1.2, random_state=0
@@ -30,25 +32,26 @@ labeled = np.concatenate(
 )
 test = np.setdiff1d(np.arange(1000), labeled)
 
-spread = LabelPropagationTIG(columns="raw").fit(graph[labeled], y[labeled])
-arrives = spread.transform(graph)[:, :4]
-intensity = arrives.max(axis=1)
-share = np.divide(
-    intensity, arrives.sum(axis=1), out=np.full(1000, 0.25), where=intensity > 0
-)
-right = arrives.argmax(axis=1) == y
+spread = LabelPropagationTIG().fit(graph[labeled], y[labeled])
+GainMapDisplay.from_estimator(spread, graph, labeled=labeled).plot()
+plt.show()
 
-fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-for is_right, color, name in ((True, "C0", "right"), (False, "C3", "wrong")):
-    nodes = test[right[test] == is_right]
-    ax.plot(intensity[nodes] + 1e-5, share[nodes], ".", color=color, label=name)
-ax.set(
-    xscale="log",
-    xlabel="how much arrives from the strongest class",
-    ylabel="its share of all that arrives",
-    title="label propagation is wrong where little arrives, or from all sides",
-)
-ax.legend()
+# %%
+# Right and wrong
+# ---------------
+# Each dot is a node. The further out, the less arrives, and the less clearly.
+
+from sktifa import GNNClassifier, TIFAGCLClassifier
+from sktifa.displays import InformationPlaneDisplay
+
+models = {
+    "GCN": GNNClassifier(max_iter=150, random_state=0),
+    "TIFA-GCL": TIFAGCLClassifier(max_iter=150, random_state=0),
+}
+for model in models.values():
+    model.fit(graph[labeled], y[labeled])
+
+InformationPlaneDisplay.from_estimator(models["GCN"], graph, y, labeled=labeled).plot()
 plt.show()
 
 # %%
@@ -56,18 +59,9 @@ plt.show()
 # ------------------------
 # Five bins of equal size, from the nodes that least arrives at to those that most does.
 
-from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.displays import GainBinsDisplay
 
-predictions = {
-    type(model).__name__: model.fit(graph[labeled], y[labeled]).predict(graph[test])
-    for model in (
-        GNNClassifier(max_iter=150, random_state=0),
-        TIFAGCLClassifier(max_iter=150, random_state=0),
-    )
-}
-fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-GainBinsDisplay.from_predictions(spread.gain_[test], y[test], predictions).plot(ax=ax)
+GainBinsDisplay.from_estimator(models, graph[test], y[test]).plot()
 plt.show()
 
 # %%

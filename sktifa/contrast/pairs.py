@@ -74,6 +74,17 @@ class PairSettings:
     negative_ranks: tuple[int, int] = (50, 150)
     max_hops: int = 4
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("tifa", "uniform"):
+            raise ParameterError(
+                f"pairs are 'tifa' or 'uniform' ones, got {self.kind!r}."
+            )
+        for name in ("negative_weight", "hop_weight", "feature_weight"):
+            check_real(getattr(self, name), name)
+        check_count(self.n_positives, "n_positives")
+        check_count(self.max_hops, "max_hops", high=254)
+        _check_ranks(self.negative_ranks)
+
     def n_ranks(self, n_nodes: int) -> int:
         """How many of a graph's nodes are ranked for an anchor."""
         return min(max(self.n_positives, self.negative_ranks[1]), max(n_nodes - 1, 0))
@@ -127,7 +138,6 @@ def graph_distances(
     """
     adjacency = check_adjacency(adjacency)
     graph_features = check_matrix(graph_features, "graph_features")
-    check_count(max_hops, "max_hops", high=254)
     device = _ranking_device(device)
     ranking = _Ranking(
         *_pattern(adjacency, device),
@@ -136,9 +146,9 @@ def graph_distances(
         PairSettings(max_hops=max_hops),
     )
     everyone = torch.arange(adjacency.shape[0], device=device)
-    return GraphDistances(
-        ranking.hops(everyone).to(torch.uint8), ranking.negative_cosines(everyone)
-    )
+    # A search on the CPU serves 64 anchors at once.
+    hops = [ranking.hops(some).to(torch.uint8) for some in everyone.split(1024)]
+    return GraphDistances(torch.cat(hops), ranking.negative_cosines(everyone))
 
 
 def sample_pairs(
@@ -238,13 +248,13 @@ def sample_pairs(
     n_nodes = adjacency.shape[0]
     _check(graph_features, n_nodes, p)
     settings = PairSettings(
-        hop_weight=check_real(hop_weight, "hop_weight"),
-        feature_weight=check_real(feature_weight, "feature_weight"),
-        n_positives=check_count(n_positives, "n_positives"),
-        negative_ranks=_check_ranks(negative_ranks),
-        max_hops=check_count(max_hops, "max_hops", high=254),
+        hop_weight=hop_weight,
+        feature_weight=feature_weight,
+        n_positives=n_positives,
+        negative_ranks=negative_ranks,
+        max_hops=max_hops,
     )
-    begin, end = settings.negative_ranks
+    begin, end = negative_ranks
     if 8 * n_nodes * (n_positives + end - begin) > free_memory():
         raise NotEnoughMemoryError(
             f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
@@ -562,19 +572,18 @@ def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> Non
         )
 
 
-def _check_ranks(negative_ranks: tuple[int, int]) -> tuple[int, int]:
+def _check_ranks(negative_ranks: tuple[int, int]) -> None:
     try:
         begin, end = negative_ranks
     except (TypeError, ValueError):
         begin, end = 1, 0
+    check_count(begin, "negative_ranks[0]")
+    check_count(end, "negative_ranks[1]")
     if begin > end:
         raise ParameterError(
             "negative_ranks must be two ranks (begin, end) with 0 <= begin <= end, got "
             f"{negative_ranks}."
         )
-    return check_count(begin, "negative_ranks[0]"), check_count(
-        end, "negative_ranks[1]"
-    )
 
 
 class _Ranking:

@@ -47,6 +47,15 @@ class PerturbationSettings:
     decay: float = 0.5
     decay_hops: int = 1
 
+    def __post_init__(self) -> None:
+        check_real(self.sharpness, "sharpness", low=-np.finfo(np.float64).max)
+        check_real(self.perturbed_nodes, "perturbed_nodes", high=1)
+        if self.perturbation_rate is not None:
+            check_real(self.perturbation_rate, "perturbation_rate")
+        check_real(self.decay, "decay", high=1)
+        for name in ("edges_added", "edges_removed", "decay_hops"):
+            check_count(getattr(self, name), name)
+
 
 @dataclass(frozen=True)
 class Perturbation:
@@ -168,14 +177,15 @@ class GraphPerturber:
             raise ParameterError(
                 f"loss_weights[{first}] is {weights[first]}; weights must be finite."
             )
-        check_count(edges_added, "edges_added")
-        check_count(edges_removed, "edges_removed")
-        check_count(decay_hops, "decay_hops")
-        check_real(perturbed_nodes, "perturbed_nodes", high=1)
-        check_real(decay, "decay", high=1)
-        check_real(sharpness, "sharpness", low=-np.finfo(np.float64).max)
-        if perturbation_rate is not None:
-            check_real(perturbation_rate, "perturbation_rate")
+        PerturbationSettings(  # which checks them
+            sharpness,
+            perturbed_nodes,
+            perturbation_rate,
+            edges_added,
+            edges_removed,
+            decay,
+            decay_hops,
+        )
 
         self._indptr = adjacency.indptr.astype(np.int64)
         # Writable copies: one compiled kernel fits all arrays.

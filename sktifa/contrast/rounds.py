@@ -202,14 +202,18 @@ class RoundsPerturber:
         self._limited = min(flips) < np.inf
 
         def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device)[:, None]
+            return put(torch.tensor(values, dtype=dtype)[:, None])
+
+        def put(tensor: Tensor) -> Tensor:
+            # Without a wait: a sampler's thread goes on while the device works.
+            return tensor.to(device, non_blocking=True)
 
         self._count = column(count, torch.int64)
         self._flips = column(flips, torch.float64)
         self._added = column(added, torch.int64)[:, :, None]
         self._removed = column(removed, torch.int64)[:, :, None]
         self._decay = column(decay, torch.float64)
-        self._early = torch.from_numpy(_earliness(np.array(decay, float))).to(device)
+        self._early = put(torch.from_numpy(_earliness(np.array(decay, float))))
         shares = column(_ROUNDS, torch.float64)[:, :, None]
         # Position of the last node of each round among all clocks in order.
         self._last = (self._count * shares).ceil().long().sub_(1).clamp_(min=0)

@@ -12,6 +12,7 @@ from sktifa.contrast.subgraph import (
     perturb,
 )
 from sktifa.datasets import make_block_graph
+from sktifa.exceptions import ParameterError
 from sktifa.information.tig import annotated_information, label_distribution
 
 
@@ -133,3 +134,21 @@ def test_tiny_subgraphs():
     assert view.nodes.tolist() == [True]
     assert view.removed_arcs.numel() == view.is_added.sum() == 0
     assert settings.kind == "tifa"
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (PerturbationSettings, {"edges_added": 1.5}),
+        (PerturbationSettings, {"decay": 1.5}),
+        (PerturbationSettings, {"perturbation_rate": -1}),
+        (PairSettings, {"n_positives": 1.5}),
+        (PairSettings, {"negative_ranks": (0.5, 2)}),
+        (PairSettings, {"negative_ranks": 7}),
+        (PairSettings, {"hop_weight": float("nan")}),
+        (PairSettings, {"max_hops": 300}),
+    ],
+)
+def test_settings_are_checked(settings, options):
+    with pytest.raises(ParameterError, match=next(iter(options))):
+        settings(**options)

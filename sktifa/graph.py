@@ -31,6 +31,7 @@ from sktifa.exceptions import (
     GraphError,
     GraphWarning,
     LabelError,
+    MissingPackageError,
     NodeIndexError,
     NodeNameError,
     NotEnoughMemoryError,
@@ -902,6 +903,8 @@ class Graph:
         ------
         GraphError
             If there are more or fewer values than selected nodes.
+        MissingPackageError
+            If pandas is not installed.
 
         Examples
         --------
@@ -910,7 +913,13 @@ class Graph:
         >>> graph.by_name([0.25, 0.75])["bob"]
         np.float64(0.75)
         """
-        import pandas as pd
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise MissingPackageError(
+                "by_name needs pandas: pip install sktifa[tables], or put "
+                "graph.node_names[graph.nodes] beside the values"
+            ) from error
 
         array = as_array(values, "values")
         if array.ndim not in (1, 2) or len(array) != len(self):

@@ -24,7 +24,12 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from sktifa.exceptions import DatasetError, GraphError, ParameterError
+from sktifa.exceptions import (
+    DatasetError,
+    GraphError,
+    MissingPackageError,
+    ParameterError,
+)
 
 __all__ = ["Column", "Table", "as_table", "column_of", "read_table", "write_table"]
 
@@ -315,7 +320,9 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     GraphError
         Naming the first bad line.
     ParameterError
-        If the ending is another one, or pyarrow is missing.
+        If the ending is another one.
+    MissingPackageError
+        If pyarrow is needed and not installed.
     """
     path = Path(path)
     if not path.is_file():
@@ -457,11 +464,11 @@ def _read_parquet(path: Path) -> FrameTable:
 
 
 def require_parquet() -> Any:
-    """Return what reads and writes Parquet files, or raise a ParameterError."""
+    """Return what reads and writes Parquet files, or raise a MissingPackageError."""
     try:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise ParameterError(
+        raise MissingPackageError(
             "Parquet files need pyarrow: pip install sktifa[parquet], or use CSV"
         ) from error
     return pyarrow.parquet

@@ -87,7 +87,7 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
         counts[work.__name__] = counts.get(work.__name__, 0) + 1
         return work(*args, **kwargs)
 
-    for name in ("annotated_information", "sample_pairs", "graph_distances"):
+    for name in ("annotated_information", "nearest_pairs", "graph_distances"):
         work = getattr(tifa, name)
         monkeypatch.setattr(tifa, name, partial(counted, work))
     model = TIFAGCLClassifier(max_iter=2, device="cpu", random_state=0, memory=memory)
@@ -102,11 +102,11 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
     # 32 fits: 2 folds x 2 restart probabilities (x 2 hop weights).
     assert counts == {
         "annotated_information": 4,
-        "sample_pairs": 8,
+        "nearest_pairs": 8,
         "graph_distances": 1,
     }
     counts.clear()
     plain = clone(cached).set_params(estimator__memory=None).fit(graph, y)
-    assert counts == {"annotated_information": 32, "sample_pairs": 32}
+    assert counts == {"annotated_information": 32, "nearest_pairs": 32}
     for name in ("split0_test_score", "split1_test_score"):
         np.testing.assert_array_equal(cached.cv_results_[name], plain.cv_results_[name])

@@ -23,7 +23,7 @@ from sktifa.cache import LocalMemory
 from sktifa.classifiers import tifa
 from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
 
-COUNTED = ("annotated_information", "sample_pairs", "graph_distances")
+COUNTED = ("annotated_information", "nearest_pairs", "graph_distances")
 # 5 x 2 x 2 x 5 candidates: half of the parameters leave static work untouched.
 GRID = {
     "restart_probability": [0.05, 0.1, 0.15, 0.2, 0.25],

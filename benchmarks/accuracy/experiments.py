@@ -18,6 +18,7 @@ from benchmarks.accuracy.comparison import paired
 from benchmarks.accuracy.lab import graph_of, split_of, unpack
 from benchmarks.accuracy.methods import (
     ABLATIONS,
+    CONTRASTS,
     DEPTHS,
     ENCODERS,
     NEGATIVES,
@@ -201,8 +202,6 @@ STUDIED = (
     "ours",
     "defaults",
 )
-CONTRASTS = ("", ", uniform-GCL", ", TIFA-GCL")
-
 # On ogbn-products Node2vec takes days.
 INDUCTIVE_2 = [f"Inductive {', '.join(row)}" for row in TABLE_2]
 PRODUCTS_2 = [f"Products {', '.join(row)}" for row in TABLE_2 if row[0] != "Node2vec"]

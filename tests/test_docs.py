@@ -67,5 +67,11 @@ def test_figures_are_those_of_the_reports():
     assert report.README.read_text() == report.readme()
 
 
+def test_links_from_the_readme_lead_somewhere():
+    # Between pages sphinx looks itself.
+    links = re.findall(r"\]\((?!http)([^)#]+)", (ROOT / "README.md").read_text())
+    assert links and all((ROOT / link).exists() for link in links)
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 90

@@ -27,6 +27,8 @@ __all__ = [
 
 MissingLabel = int | float | str | None
 
+_CONTAINERS = (set, frozenset, dict, list, tuple, np.ndarray)
+
 
 def encode_labels(
     y: ArrayLike,
@@ -84,11 +86,7 @@ def encode_labels(
     known = labels[~missing]
     if known.dtype.kind == "f":
         _check_whole_numbers(labels, missing, name)
-    if known.dtype.kind == "S":
-        raise LabelError(
-            f"the labels of {name} are bytes: make strings of them, such as "
-            f"np.char.decode({name})."
-        )
+    _check_kind(known, name)
     try:
         classes, inverse = np.unique(known, return_inverse=True)
     except TypeError as error:
@@ -447,7 +445,8 @@ def _read(
 
 def _column(y: Any, name: str) -> Any:
     """Take the only column of a table."""
-    if getattr(y, "ndim", 1) != 2 or y.shape[1] != 1:
+    shape: tuple[int, ...] = tuple(getattr(y, "shape", ()))
+    if len(shape) != 2 or shape[1] != 1:
         return y
     warnings.warn(
         f"A column-vector {name} was passed when a 1d array was expected. Please "
@@ -455,7 +454,9 @@ def _column(y: Any, name: str) -> Any:
         DataConversionWarning,
         stacklevel=4,
     )
-    return y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
+    if hasattr(y, "iloc"):
+        return y.iloc[:, 0]
+    return y.column(0) if hasattr(y, "to_pylist") else y[:, 0]
 
 
 def _values(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -471,6 +472,8 @@ def _values(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     elif hasattr(y, "drop_nulls"):  # polars
         y = y.to_list()
     labels = _as_array(y, name)
+    if labels.dtype.kind == "T":  # NumPy's strings of any length
+        labels = labels.astype(object)
     is_text = labels.dtype.kind in "US"
     if is_text and isinstance(y, (list, tuple)):
         # NumPy makes strings of the numbers, None and NaN among strings.
@@ -595,6 +598,26 @@ def _as_array(values: Any, name: str) -> NDArray[Any]:
         return as_array(values, name)
     except GraphError as error:
         raise LabelError(f"{error}: give one entry a node.") from None
+
+
+def _check_kind(labels: NDArray[Any], name: str) -> None:
+    if labels.dtype.kind == "S" or any(isinstance(v, bytes) for v in _objects(labels)):
+        raise LabelError(
+            f"the labels of {name} are bytes: make strings of them, such as "
+            f"np.char.decode({name})."
+        )
+    # Some of these compare, but not all with all.
+    bad = next((v for v in _objects(labels) if isinstance(v, _CONTAINERS)), None)
+    if labels.dtype.kind in "cV" or bad is not None:
+        example = labels.tolist()[0] if bad is None else bad
+        raise LabelError(
+            f"Unknown label type: {name} has labels like {example!r}, but classes are "
+            "named by whole numbers or strings."
+        )
+
+
+def _objects(labels: NDArray[Any]) -> list[Any]:
+    return labels.tolist() if labels.dtype == object else []
 
 
 def _check_whole_numbers(

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.class_weight import compute_class_weight
 
 from sktifa import GNNClassifier, make_block_graph
@@ -78,6 +79,10 @@ CONTAINERS = {
     "polars booleans": (pl.Series([True, None, False]), bool),
     "polars strings": (pl.Series(["b", None, "a"]), str),
     "polars category": (pl.Series(["b", None, "a"], dtype=pl.Categorical), str),
+    "NumPy's strings with None": (
+        np.array(["b", None, "a"], dtype=np.dtypes.StringDType(na_object=None)),
+        str,
+    ),
     "Arrow": (pa.array([1, None, 0]), int),
     "Arrow booleans": (pa.chunked_array([[True, None], [False]]), bool),
     "Arrow dictionary": (pa.array(["b", None, "a"]).dictionary_encode(), str),
@@ -113,9 +118,41 @@ def test_a_classifier_answers_in_the_type_of_the_labels():
         assert model.score(blocks.graph, hidden) == pytest.approx(right.mean())
 
 
-def test_bytes_are_refused():
+@pytest.mark.parametrize("y", [[b"a", b"b"], np.array([b"a", "b"], dtype=object)])
+def test_bytes_are_refused(y):
     with pytest.raises(LabelError, match="np.char.decode"):
-        encode_labels(np.array([b"a", b"b"]))
+        encode_labels(y)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [1 + 2j, 2],
+        np.array([(1, 2)], dtype=[("a", int), ("b", int)]),
+        [frozenset([1]), frozenset([2])],
+        np.array([{"a": 1}, {"b": 2}], dtype=object),
+    ],
+    ids=["complex", "records", "sets", "dicts"],
+)
+def test_what_names_no_class_is_refused(y):
+    with pytest.raises(LabelError, match="Unknown label type"):
+        encode_labels(y)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame({"y": [3, 1]}),
+        pl.DataFrame({"y": [3, 1]}),
+        pa.table({"y": [3, 1]}),
+        np.array([[3], [1]]),
+    ],
+    ids=["pandas", "polars", "Arrow", "NumPy"],
+)
+def test_the_column_of_a_table(table):
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        codes, classes = encode_labels(table)
+    assert classes[codes].tolist() == [3, 1]
 
 
 @pytest.mark.parametrize("y", [[-1, 1, 1], [-1.0, 1.0, -1.0]])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "announce_array",
     "ends_the_loop",
     "refuse_cut",
+    "refuse_lost_graph",
     "refuse_marks_as_class",
     "refuse_marks_as_wrong",
 ]
@@ -110,6 +111,31 @@ def announce_array() -> None:
     )
 
 
+def refuse_lost_graph() -> None:
+    """Refuse an array that a pipeline's steps have made of a graph.
+
+    Raises
+    ------
+    GraphError
+        If the fitted classifier is the last step, and the pipeline was given a graph.
+    """
+    inner = None
+    for frame in _frames(2):
+        owner = _owner(frame)
+        if owner is None or owner is inner:
+            continue
+        is_last = isinstance(owner, Pipeline) and owner.steps[-1][1] is inner
+        # A graph has edges: it can't be imported here, for it imports this module.
+        if is_last and hasattr(frame.f_locals.get("X"), "adjacency"):
+            raise GraphError(
+                f"the pipeline's steps made an array of the graph, in which its "
+                f"{type(inner).__name__} would find no edges: sktifa.OnFeatures around "
+                "a transformer keeps the graph, and so does "
+                "LabelPropagationTIG(as_graph=True)."
+            )
+        inner = owner
+
+
 def refuse_marks_as_class(has_unlabelled: Callable[[Any], bool], mark: Any) -> None:
     """Refuse to be fitted by a classifier that takes `mark` for one more class.
 
@@ -171,22 +197,35 @@ def refuse_cut(X: Any, X_val: Any) -> None:
     Raises
     ------
     ParameterError
-        If `X` is a fold, and `X_val` has as many entries.
+        If `X_val` was as long as what `X` is a fold of.
     """
     n = _length(X)
     if n is None or n != _length(X_val):
         return
+    whole, given = n, set()
     for frame in _frames(2):
-        if not frame.f_globals.get("__name__", "").startswith("sklearn."):
-            continue
-        whole = _length(frame.f_locals.get("X"))
-        if whole is not None and whole > n:
-            raise ParameterError(
-                f"X_val has {n} entries, like the training fold: scikit-learn cuts "
-                "whatever has as many entries as X by its folds. "
-                "sktifa.BatchedGridSearchCV leaves X_val whole; elsewhere give it "
-                "another length, such as one node more, unlabelled."
-            )
+        if frame.f_globals.get("__name__", "").startswith("sklearn."):
+            whole = max(whole, _length(frame.f_locals.get("X")) or 0)
+            given |= set(_lengths_of_validation(frame.f_locals.values(), depth=2))
+    if whole > n and whole in given:
+        raise ParameterError(
+            f"X_val had {whole} entries, as many as X, and {n} of them arrived: "
+            "scikit-learn cuts whatever has as many entries as X by its folds. "
+            "sktifa.BatchedGridSearchCV leaves X_val whole; elsewhere give it another "
+            "length, such as one node more, unlabelled."
+        )
+
+
+def _lengths_of_validation(values: Iterable[Any], depth: int) -> Iterator[int | None]:
+    """Yield the lengths of what is called X_val in dicts of arguments."""
+    for value in values:
+        if isinstance(value, dict):
+            for name, argument in value.items():
+                if isinstance(name, str) and name.endswith("X_val"):
+                    yield _length(argument)
+        inside = value.values() if isinstance(value, dict) else value
+        if depth and isinstance(value, (dict, tuple)):
+            yield from _lengths_of_validation(inside, depth - 1)
 
 
 def ends_the_loop(interrupted: bool) -> bool:

@@ -54,7 +54,13 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler, TargetEncoder
 from sklearn.semi_supervised import SelfTrainingClassifier
 
-from sktifa import GNNClassifier, OnFeatures, OnNodes, make_block_graph
+from sktifa import (
+    GNNClassifier,
+    LabelPropagationTIG,
+    OnFeatures,
+    OnNodes,
+    make_block_graph,
+)
 from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterError
 
 FAST = {"max_iter": 40, "random_state": 0, "device": "cpu"}
@@ -195,6 +201,7 @@ REFUSED = {
     "TargetEncoder in a pipeline": behind(TargetEncoder()),
     "FunctionTransformer of arrays": behind(FunctionTransformer(np.abs)),
     "ColumnTransformer": behind(ColumnTransformer([("a", StandardScaler(), [0])])),
+    "LabelPropagationTIG in a pipeline": behind(LabelPropagationTIG(device="cpu")),
     "FeatureUnion of transformers of arrays": behind(UNION),
     "sklearn.inspection.permutation_importance": lambda: permutation_importance(
         GNNClassifier(**FAST).fit(X, y), G[TEST], Y[TEST]
@@ -236,6 +243,47 @@ def test_refused_with_the_reason(tool):
         REFUSED[tool]()
     mends = "OnFeatures|OnNodes|give a sktifa.Graph|labeled|scoring=None|X_val whole"
     assert re.search(mends, str(error.value))
+
+
+def test_refused_where_the_work_is_sent_to_other_processes():
+    union = FeatureUnion([("a", StandardScaler()), ("b", PCA(2))], n_jobs=2)
+    with pytest.raises(GraphError, match="OnFeatures"):
+        make_pipeline(union, M).fit(X, y)
+    pair = [("a", M), ("b", M)]
+    for meta in (
+        VotingClassifier(pair, n_jobs=2),
+        StackingClassifier(pair, n_jobs=2),
+        CalibratedClassifierCV(M, n_jobs=2),
+    ):
+        with pytest.raises(LabelError, match="takes -1 for one more class"):
+            meta.fit(G, MASKED)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_validation_nodes_are_cut_only_where_they_are_as_many_as_nodes(n_jobs):
+    """The length of a training fold is no reason to refuse."""
+    search = GridSearchCV(
+        M, {"dropout": [0.5]}, cv=2, n_jobs=n_jobs, error_score="raise"
+    )
+    fits = search.fit(X, y, X_val=G[TEST[:40]], y_val=Y[TEST[:40]])
+    assert fits.best_score_ > ON_ARRAY
+    with pytest.raises(ParameterError, match="X_val had 80 entries"):
+        search.fit(X, y, X_val=G[TEST[:80]], y_val=Y[TEST[:80]])
+    for tool in (
+        lambda params: cross_val_predict(M, X, y, cv=2, n_jobs=n_jobs, params=params),
+        lambda params: cross_val_score(
+            M, X, y, cv=2, n_jobs=n_jobs, params=params, error_score="raise"
+        ),
+        lambda params: CalibratedClassifierCV(M, cv=2, n_jobs=n_jobs).fit(
+            X, y, **params
+        ),
+    ):
+        tool({"X_val": G[TEST[:40]], "y_val": Y[TEST[:40]]})
+        with pytest.raises(ParameterError, match="X_val had 80 entries"):
+            tool({"X_val": G[TEST[:80]], "y_val": Y[TEST[:80]]})
+    rows = np.asarray(G)
+    with pytest.raises(ParameterError, match="X_val had 80 entries"):
+        search.fit(rows[TRAIN], y, X_val=rows[TEST[:80]], y_val=Y[TEST[:80]])
 
 
 @pytest.mark.parametrize("tool", FEATURES_ALONE)

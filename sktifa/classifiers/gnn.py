@@ -17,7 +17,11 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from torch import nn
 
 from sktifa import distributed
-from sktifa.callers import ends_the_loop, refuse_marks_as_wrong
+from sktifa.callers import (
+    ends_the_loop,
+    refuse_marks_as_class,
+    refuse_marks_as_wrong,
+)
 from sktifa.checks import check_rows
 from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
@@ -629,6 +633,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return graph
 
     # ---------------------------------------------------------- scikit-learn
+
+    def __sklearn_clone__(self) -> Any:
+        # A meta-estimator takes its copies before it sends them to other processes,
+        # where nothing tells who sent them.
+        refuse_marks_as_class(self._has_unlabelled, self.missing_label)
+        return super().__sklearn_clone__()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

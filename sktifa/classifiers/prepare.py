@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from sktifa import distributed
-from sktifa.callers import refuse_cut, refuse_marks_as_class
+from sktifa.callers import refuse_cut, refuse_lost_graph, refuse_marks_as_class
 from sktifa.checks import check_rows
 from sktifa.device import free_memory
 from sktifa.exceptions import LabelError, ParameterError
@@ -201,6 +201,7 @@ def _labeled_nodes(
         )
     refuse_marks_as_class(estimator._has_unlabelled, estimator.missing_label)
     if is_feature_matrix(X):
+        refuse_lost_graph()
         X = validate_data(
             estimator, check_rows(X), accept_sparse="csr", dtype=np.float32
         )

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 SOURCE = """
@@ -27,6 +28,7 @@ def package(tmp_path, monkeypatch):
     """A folder with a module of kernels, and no cache but the one beside it."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     (tmp_path / "kernels.py").write_text(SOURCE)
     return tmp_path
 

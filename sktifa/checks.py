@@ -164,7 +164,9 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
 
 def _native(array: NDArray[Any]) -> NDArray[Any]:
     """Bring numbers into this machine's byte order: SciPy and torch know no other."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.isnative:  # strings of any length have no byte order
+        return array
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _tensor_as_array(tensor: Any) -> NDArray[Any]:

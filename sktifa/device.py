@@ -68,7 +68,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     >>> resolve_device("cpu")
     device(type='cpu')
     """
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")
         worker, n_devices = _worker_number(), torch.cuda.device_count()
@@ -78,6 +78,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
             return torch.device("cuda")
         return torch.device("cuda", worker % n_devices)
     try:
+        if not isinstance(device, (str, torch.device)):
+            raise TypeError(f"got {type(device).__name__}")
         resolved = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ParameterError(

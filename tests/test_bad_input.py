@@ -29,7 +29,7 @@ from sktifa import (
     TIFAGCLClassifier,
     datasets,
 )
-from sktifa.contrast.pairs import sample_pairs
+from sktifa.contrast.pairs import graph_distances, sample_pairs
 from sktifa.diagnostics import accuracy_by_gain, diagnose, madgap
 from sktifa.displays import GainBinsDisplay, SearchDisplay
 from sktifa.exceptions import (
@@ -45,6 +45,14 @@ from sktifa.exceptions import (
 from sktifa.graph import as_graph
 from sktifa.information.loss_weights import loss_weights
 from sktifa.information.propagation import label_propagation
+from sktifa.information.tig import (
+    annotated_information,
+    clarity,
+    class_prototypes,
+    information_gain,
+    intensity,
+    label_distribution,
+)
 from sktifa.model_selection import paper_grid, paper_preset, predefined_validation_split
 
 MADE = sktifa.make_block_graph(60, 3, random_state=0)
@@ -417,6 +425,31 @@ CASES = {
         ),
         (lambda: label_propagation(A, [["a"]] * 60), SktifaError, "sources"),
         (lambda: label_propagation(A, X * NAN), SktifaError, "sources"),
+    ],
+    "information": [
+        (lambda: annotated_information(None, Y, 3), ParameterError, "give a Graph"),
+        (lambda: annotated_information(G, Y[:5], 3), LabelError, r"shape \(60,\)"),
+        (lambda: annotated_information(G, Y + 0.5, 3), LabelError, "whole numbers"),
+        (lambda: annotated_information(G, Y, 2), LabelError, "go up to 2"),
+        (lambda: annotated_information(G, Y, 2.5), ParameterError, "n_classes"),
+        (lambda: class_prototypes(None, Y, 3), GraphError, "matrix"),
+        (lambda: class_prototypes(X, Y[:5], 3), LabelError, r"shape \(60,\)"),
+        (lambda: class_prototypes(X, Y, 2), LabelError, "go up to 2"),
+        (lambda: intensity(X[0]), SktifaError, "shape"),
+        (lambda: clarity(-abs(X)), SktifaError, "negative"),
+        (lambda: information_gain(abs(X[:, :1])), LabelError, "at least 2"),
+        (
+            lambda: information_gain(abs(X), clarity_weight=NAN),
+            ParameterError,
+            "clarity_weight",
+        ),
+        (lambda: label_distribution(abs(X), "foo"), ParameterError, "foo"),
+        (lambda: label_distribution(abs(X), smoothing=0), ParameterError, "smoothing"),
+        (lambda: label_distribution(abs(X), smoothing=INF), ParameterError, "smooth"),
+        (lambda: loss_weights(["a", "b"]), GraphError, "real numbers"),
+        (lambda: loss_weights(A), GraphError, "dense"),
+        (lambda: graph_distances(X[:5], A), GraphError, "5 rows for 60 nodes"),
+        (lambda: graph_distances(X, A, max_hops=255), ParameterError, "max_hops"),
     ],
     "sample_pairs": [
         (lambda: pairs(broken()), GraphError, "graph_features has an entry"),

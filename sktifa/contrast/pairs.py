@@ -138,6 +138,11 @@ def graph_distances(
     """
     adjacency = check_adjacency(adjacency)
     graph_features = check_matrix(graph_features, "graph_features")
+    if graph_features.shape[0] != adjacency.shape[0]:
+        raise GraphError(
+            f"graph_features have {graph_features.shape[0]} rows for "
+            f"{adjacency.shape[0]} nodes; one row a node is needed."
+        )
     device = _ranking_device(device)
     ranking = _Ranking(
         *_pattern(adjacency, device),
@@ -261,7 +266,7 @@ def sample_pairs(
             f"{n_positives} or the number of negative_ranks={negative_ranks}."
         )
     if block_size is not None:
-        check_count(block_size, "block_size", low=1)
+        block_size = check_count(block_size, "block_size", low=1)
     device = _ranking_device(device)
     positives, negatives = nearest_pairs(
         *_pattern(adjacency, device),

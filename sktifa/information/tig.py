@@ -17,9 +17,9 @@ from scipy import sparse
 from sklearn.utils.extmath import row_norms
 from torch import Tensor
 
-from sktifa.checks import check_count
+from sktifa.checks import as_numbers, check_count, check_real
 from sktifa.device import undisturbed
-from sktifa.exceptions import LabelError, ParameterError
+from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.graph import Graph
 from sktifa.information.propagation import (
     Normalization,
@@ -80,7 +80,11 @@ def class_prototypes(
     >>> class_prototypes(features, np.array([0, 0, -1]), n_classes=1)
     array([[2., 1.]])
     """
-    codes = as_tensor(codes).cpu().numpy()
+    if not isinstance(features, Tensor):
+        features = as_numbers(features, "features")
+    if features.ndim != 2:
+        raise GraphError(f"features must be a matrix, got shape {features.shape}")
+    codes = _checked_codes(codes, features.shape[0], n_classes).cpu().numpy()
     labelled = np.flatnonzero(codes >= 0)
     of_class = codes[labelled]
     counts = np.bincount(of_class, minlength=n_classes)
@@ -336,7 +340,7 @@ def _checked_codes(codes: Codes, n_nodes: int, n_classes: int) -> Tensor:
             f"got {tuple(codes.shape)}."
         )
     check_count(n_classes, "n_classes", low=1)
-    if (most := int(codes.max())) >= n_classes:
+    if codes.numel() and (most := int(codes.max())) >= n_classes:
         raise LabelError(
             f"codes go up to {most}, but n_classes={n_classes}: classes are numbered "
             f"from 0 to {n_classes - 1}."
@@ -482,6 +486,7 @@ def information_gain(
             "the information gain compares classes, but the labelled nodes are all of "
             "1 class: label nodes of at least 2."
         )
+    check_real(clarity_weight, "clarity_weight", low=-np.finfo(np.float64).max)
     gain = intensity(z).double() + clarity_weight / (n_classes - 1) * clarity(z)
     return like(information, gain)
 
@@ -568,7 +573,6 @@ def teacher_distribution(
 
 
 def _smoothed(information: Tensor, smoothing: float, unit: float) -> Tensor:
-    if not smoothing > 0:
-        raise ParameterError(f"smoothing must be positive, got {smoothing}.")
+    check_real(smoothing, "smoothing", open=True)
     raw = information + smoothing * unit
     return raw.div_(raw.sum(1, keepdim=True))

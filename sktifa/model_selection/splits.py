@@ -110,6 +110,8 @@ class LabeledNodeKFold(BaseCrossValidator):
             If `n_splits` is not an integer of at least 2.
         """
         _check_count("n_splits", self.n_splits, least=2)
+        if not isinstance(self.shuffle, (bool, np.bool_)):
+            raise ParameterError(f"shuffle is {self.shuffle!r}: use True or False")
         codes, classes = _encode(X, y, self.missing_label)
         _check_class_sizes(
             codes,

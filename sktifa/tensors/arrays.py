@@ -8,7 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from torch import Tensor
+
+from sktifa.checks import as_numbers
+from sktifa.exceptions import GraphError
 
 __all__ = ["ArrayOrTensor", "as_tensor", "like", "row_blocks"]
 
@@ -21,11 +25,14 @@ _BLOCK = 1 << 26
 def as_tensor(values: ArrayLike | Tensor) -> Tensor:
     """Make a tensor of an array that may be read-only, without a copy.
 
-    It must not be written to. A tensor is returned as it is.
+    It must not be written to. A tensor is returned as it is; what holds no numbers
+    raises a GraphError.
     """
     if isinstance(values, Tensor):
         return values
-    array = np.asarray(values)
+    array = as_numbers(values, "values")
+    if sparse.issparse(array):
+        raise GraphError("values must be a dense array, got a sparse one")
     if array.flags.writeable:
         return torch.from_numpy(array)
     # PyTorch knows no read-only memory, and would warn: this names the same memory.

@@ -30,7 +30,13 @@ from sktifa import (
     datasets,
 )
 from sktifa.contrast.pairs import graph_distances, sample_pairs
-from sktifa.diagnostics import accuracy_by_gain, diagnose, madgap
+from sktifa.diagnostics import (
+    accuracy_by_gain,
+    diagnose,
+    madgap,
+    pair_quality,
+    radial_decay,
+)
 from sktifa.displays import GainBinsDisplay, SearchDisplay
 from sktifa.exceptions import (
     DatasetError,
@@ -654,8 +660,20 @@ CASES = {
         (lambda: diagnose(A, Y), GraphError, "looks like the adjacency"),
         (lambda: madgap(X[:5], G), SktifaError, "5"),
         (lambda: madgap(X, G, near=0), SktifaError, "near"),
+        (lambda: madgap(X, None), GraphError, "NoneType is no graph"),
+        (lambda: madgap(X, G, near=8, remote=3), ParameterError, "near < remote"),
+        (lambda: pair_quality(A, Y, abs(X)), GraphError, "looks like the adjacency"),
+        (lambda: pair_quality(G, Y, abs(X), n_bins=10**9), ParameterError, "n_bins"),
+        (lambda: accuracy_by_gain(masked(GAIN), Y == 0), GraphError, "masked entry"),
+        (lambda: accuracy_by_gain(GAIN, Y == 0, 10**9), ParameterError, "at most 1000"),
+        (
+            lambda: radial_decay(GAIN, GAIN, Y == 0, n_bins=10**9),
+            ParameterError,
+            "at most 1000",
+        ),
+        (lambda: radial_decay(GAIN, ["a"] * 60, Y == 0), GraphError, "clarity must"),
         (lambda: SearchDisplay.from_estimator(fitted()), NotFittedError, "no results"),
-        (lambda: madgap(X * NAN, G), ValueError, "NaN"),
+        (lambda: madgap(X * NAN, G), GraphError, "embedding has nan in row 0"),
         (lambda: accuracy_by_gain(GAIN, Y == 0, n_bins=2.5), SktifaError, "n_bins"),
     ],
 }

@@ -7,11 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 from sklearn.utils.validation import column_or_1d
 
-from sktifa.checks import check_count
+from sktifa.checks import as_array, as_numbers, check_count
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.information.loss_weights import tie_averaged_ranks
 
 __all__ = ["accuracy_by_gain", "correctness", "radial_decay"]
+
+# More would hold no node each, and a grid of them no memory.
+_MOST_BINS = 1000
 
 
 def correctness(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.bool_]:
@@ -88,7 +91,7 @@ def accuracy_by_gain(
     >>> accuracy_by_gain([0.1, 0.4, 0.2, 0.3], [0, 1, 1, 1], n_bins=2)
     array([0.5, 1. ])
     """
-    gain, correct = np.asarray(gain), _shares(correct, "correct")
+    gain, correct = as_numbers(gain, "gain"), _shares(correct, "correct")
     if gain.shape != correct.shape:
         raise ParameterError(
             f"gain and correct must be one-dimensional and of one length, got shapes "
@@ -140,13 +143,15 @@ def radial_decay(
     array([[ 1., nan],
            [nan,  0.]])
     """
-    intensity, clarity = np.asarray(intensity), np.asarray(clarity)
+    intensity = as_numbers(intensity, "intensity")
+    clarity = as_numbers(clarity, "clarity")
     correct = _shares(correct, "correct")
     if not intensity.shape == clarity.shape == correct.shape:
         raise ParameterError(
             "intensity, clarity and correct must be one-dimensional and of one length, "
             f"got shapes {intensity.shape}, {clarity.shape} and {correct.shape}."
         )
+    check_count(n_bins, "n_bins", low=1, high=_MOST_BINS)
     reached = intensity > 0
     row, column = (_bins(-values[reached], n_bins) for values in (intensity, clarity))
     cell, shape = row * n_bins + column, (n_bins, n_bins)
@@ -158,7 +163,7 @@ def radial_decay(
 
 def _bins(values: NDArray, n_bins: int) -> NDArray[np.int64]:
     """Cut into bins of equal size by rank, the smallest first; ties stay together."""
-    check_count(n_bins, "n_bins", low=1)
+    check_count(n_bins, "n_bins", low=1, high=_MOST_BINS)
     ranks = tie_averaged_ranks(values)
     return (ranks * n_bins / max(len(ranks), 1)).astype(np.int64)
 
@@ -172,7 +177,7 @@ def _binned_mean(
 
 
 def _shares(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    array = np.asarray(values)
+    array = as_array(values, name)
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         raise ParameterError(
             f"{name} must say of each node whether, or how often, it was right: "

@@ -9,9 +9,9 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
-from sktifa.checks import check_count
+from sktifa.checks import check_count, check_matrix
 from sktifa.exceptions import GraphError, ParameterError
-from sktifa.graph import Graph
+from sktifa.graph import Graph, as_graph
 
 __all__ = ["madgap"]
 
@@ -78,8 +78,9 @@ def madgap(
     >>> round(madgap(np.c_[np.cos(angle), np.sin(angle)], path), 3)
     0.819
     """
-    unit = np.asarray(embedding, dtype=np.float64)
-    if unit.ndim != 2 or len(unit) != graph.n_nodes:
+    graph = as_graph(graph)
+    unit = check_matrix(embedding, "embedding", dtype=np.float64)
+    if unit.shape[0] != graph.n_nodes:
         raise GraphError(
             f"embedding must have a row for each of the graph's {graph.n_nodes} nodes, "
             f"got shape {unit.shape}: give that of the whole graph."

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
-from sktifa.checks import check_count
+from sktifa.checks import as_numbers, check_count
 from sktifa.exceptions import ParameterError
-from sktifa.graph import Graph
+from sktifa.graph import Graph, as_graph
 from sktifa.information.tig import label_distribution
 from sktifa.labels import encode_labels
 
@@ -95,8 +95,9 @@ def pair_quality(
     >>> pair_quality(path, [0, 0, 1, 1], information, n_bins=3)
     PairQuality(same_class=array([1., 0., 0.]), neighbors=0.66..., overall=0.33...)
     """
+    graph = as_graph(graph)
     codes, _ = encode_labels(y, missing_label, of=graph)
-    distribution = label_distribution(np.asarray(information))
+    distribution = label_distribution(as_numbers(information, "information"))
     if len(distribution) != len(codes):
         raise ParameterError(
             f"information has {len(distribution)} rows for {len(codes)} nodes: give "

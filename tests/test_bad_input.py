@@ -763,7 +763,7 @@ def test_tensors_of_a_gpu_are_read():
     assert model.predict(rows).shape == (60,)
     for splitter in (
         LabeledNodeKFold(2),
-        LabeledNodeShuffleSplit(2, train_per_class=2),
+        LabeledNodeShuffleSplit(2, train_per_class=2, val_per_class=1),
     ):
         assert len(list(splitter.split(G, _on_gpu(Y)))) == 2
 

@@ -90,7 +90,9 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
     for name in ("annotated_information", "nearest_pairs", "graph_distances"):
         work = getattr(tifa, name)
         monkeypatch.setattr(tifa, name, partial(counted, work))
-    model = TIFAGCLClassifier(max_iter=2, device="cpu", random_state=0, memory=memory)
+    model = TIFAGCLClassifier(
+        pairing="tifa", max_iter=2, device="cpu", random_state=0, memory=memory
+    )
     grid = {
         "restart_probability": [0.1, 0.2],
         "hop_weight": [0.5, 1.0],

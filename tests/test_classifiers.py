@@ -47,6 +47,7 @@ def test_learns_cora(model, cora, device):
     graph, y = cora.graph, cora.target
     train, val, test = split(y)
     model = clone(model).set_params(max_iter=60, device=device.type, random_state=0)
+    model.set_params(monitor="loss")
     model.fit(graph[train], y[train], X_val=graph[val], y_val=y[val])
     assert model.score(graph[test], y[test]) > 0.74
     assert len(model.loss_curve_) == model.n_iter_ == 60

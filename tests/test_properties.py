@@ -494,9 +494,9 @@ def test_subgraphs_are_parts_of_the_graph(made):
         if ours(lambda s=sampler: s.fit(graph, y)) is None:
             continue
         for part in sampler.epoch():
-            nodes = part.nodes.numpy()
+            nodes = part.nodes.cpu().numpy()
             assert ((nodes >= 0) & (nodes < graph.n_nodes)).all()
-            row, col = nodes[part.row.numpy()], nodes[part.col.numpy()]
+            row, col = nodes[part.row.cpu().numpy()], nodes[part.col.cpu().numpy()]
             assert (graph.adjacency.toarray()[row, col] > 0).all()
 
 

@@ -23,7 +23,7 @@ from sktifa.callers import (
     refuse_marks_as_wrong,
 )
 from sktifa.checks import check_rows
-from sktifa.classifiers.prepare import prepare
+from sktifa.classifiers.prepare import prepare, warn_unless_graph_helps
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import GraphError, LabelError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -44,7 +44,7 @@ from sktifa.training.encoders import (
     build_encoder,
 )
 from sktifa.training.engine import computing, train
-from sktifa.training.problem import Problem, Trained, TrainingLog
+from sktifa.training.problem import Monitor, Problem, Trained, TrainingLog
 from sktifa.training.sources import NodeFeatures, Sampler, SubgraphContrast
 from sktifa.training.terms import Term
 
@@ -92,8 +92,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Factor an epoch from epoch `min_iter` on, down to a rate of 1e-4.
     weight_decay : float, default=0.005
         L2 regularisation.
-    max_iter : int, default=400
-        Largest number of epochs.
+    max_iter : int or "auto", default="auto"
+        Largest number of epochs; "auto" is 400 where validation says when to stop, and
+        200 where nothing does.
     min_iter : int, default=30
         Epochs before training may stop early.
     early_stopping : "auto" or bool, default="auto"
@@ -108,8 +109,11 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Epochs without improvement after which training stops.
     tol : float, default=0.0
         Improvement smaller than this does not count.
-    monitor : {"loss", "accuracy"}, default="loss"
-        What is watched on the validation nodes: cross-entropy or accuracy.
+    monitor : {"calibrated_loss", "loss", "accuracy"}, default="calibrated_loss"
+        What is watched on the validation nodes: cross-entropy, accuracy, or
+        cross-entropy after dividing the scores by the temperature that makes it
+        smallest. The last keeps no untrained network where a model becomes
+        overconfident before it is right.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class in the cross-entropy.
     extra_terms : sequence of Term or None, default=None
@@ -207,13 +211,16 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "learning_rate": [Interval(numbers.Real, 0, None, closed="neither")],
         "learning_rate_decay": [Interval(numbers.Real, 0, 1, closed="right")],
         "weight_decay": [Interval(numbers.Real, 0, None, closed="left")],
-        "max_iter": [Interval(numbers.Integral, 1, None, closed="left")],
+        "max_iter": [
+            Interval(numbers.Integral, 1, None, closed="left"),
+            StrOptions({"auto"}),
+        ],
         "min_iter": [Interval(numbers.Integral, 0, None, closed="left")],
         "early_stopping": [StrOptions({"auto"}), "boolean"],
         "validation_fraction": [Interval(numbers.Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(numbers.Integral, 1, None, closed="left")],
         "tol": [Interval(numbers.Real, 0, None, closed="left")],
-        "monitor": [StrOptions({"loss", "accuracy"})],
+        "monitor": [StrOptions({"calibrated_loss", "loss", "accuracy"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "extra_terms": ["array-like", None],
         "setting": [StrOptions({"transductive", "inductive"})],
@@ -259,13 +266,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         learning_rate: float = 0.01,
         learning_rate_decay: float = 1.0,
         weight_decay: float = 0.005,
-        max_iter: int = 400,
+        max_iter: int | Literal["auto"] = "auto",
         min_iter: int = 30,
         early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.2,
         n_iter_no_change: int = 50,
         tol: float = 0.0,
-        monitor: Literal["loss", "accuracy"] = "loss",
+        monitor: Monitor = "calibrated_loss",
         class_weight: dict | Literal["balanced"] | None = None,
         extra_terms: Sequence[Term] | None = None,
         setting: Literal["transductive", "inductive"] = "transductive",
@@ -465,8 +472,10 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> GNNClassifier:
         problem = prepare(self, X, y, device, **more)
         self.spec_ = problem.encoder
+        if self._row_graph is None and problem.source is None:
+            warn_unless_graph_helps(problem)
         labeled = self._labeled_part(problem)
-        context = self._init_callback_context(max_subtasks=self.max_iter)
+        context = self._init_callback_context(max_subtasks=problem.schedule.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
         on_epoch = None
         if self.verbose or getattr(self, "_skl_callbacks", None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,10 @@ from sktifa import distributed
 from sktifa.callers import refuse_cut, refuse_lost_graph, refuse_marks_as_class
 from sktifa.checks import check_rows
 from sktifa.device import free_memory
-from sktifa.exceptions import LabelError, ParameterError
+from sktifa.exceptions import GraphWarning, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
+from sktifa.information.evidence import graph_helps
 from sktifa.information.tig import annotated_information
 from sktifa.labels import (
     check_enough_classes,
@@ -47,6 +49,8 @@ FEWEST_TO_SPARE = 100
 # Numbers that a training step keeps a node and unit: input, product, sum, mask, output
 # and gradients. Bytes an arc: pattern, weights, normalised values, both views.
 _COPIES = 8
+# Epochs of max_iter="auto", without validation and with it.
+_MOST_EPOCHS = 200, 400
 _BYTES_AN_ARC = 64
 
 
@@ -165,13 +169,32 @@ def prepare(
             if validation is None
             else Labels.weighted(validation.nodes, validation.codes, validation.weight)
         ),
-        schedule=Schedule(
-            **{name: getattr(estimator, name) for name in Schedule.__annotations__}
-        ),
+        schedule=_schedule(estimator, validation is not None),
         start=_start(estimator, spec),
         validation_logits=validation_logits,
         **parts,
     )
+
+
+def warn_unless_graph_helps(problem: Problem) -> None:
+    """Say where the labels show that edges tie unlike nodes."""
+    codes = np.full(problem.graph.n_nodes, -1)
+    codes[problem.train.index.numpy()] = problem.train.target.numpy()
+    if graph_helps(problem.graph, codes, problem.encoder.n_classes).helps is False:
+        warnings.warn(
+            "The graph does not seem to help: by the training labels, edges tie nodes "
+            "of unlike classes. sktifa.diagnose(graph, y) says more; compare with a "
+            'classifier of the features alone, or try encoder="sage" or "mlp".',
+            GraphWarning,
+            stacklevel=4,
+        )
+
+
+def _schedule(estimator: GNNClassifier, validates: bool) -> Schedule:
+    values = {name: getattr(estimator, name) for name in Schedule.__annotations__}
+    if estimator.max_iter == "auto":
+        values["max_iter"] = _MOST_EPOCHS[validates]
+    return Schedule(**values)
 
 
 def _start(estimator: GNNClassifier, spec: EncoderSpec) -> nn.Module | None:

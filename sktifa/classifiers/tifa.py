@@ -42,7 +42,7 @@ from sktifa.information.tig import (
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.scaling import FeatureNorm
 from sktifa.training.encoders import EncoderName
-from sktifa.training.problem import PairSets, Perturbations
+from sktifa.training.problem import Monitor, PairSets, Perturbations
 from sktifa.training.sources import Sampler, SubgraphContrast
 from sktifa.training.terms import Pairs, SelfConsistency, Target, Teacher, Term
 
@@ -68,7 +68,7 @@ weight_decay, max_iter, min_iter, early_stopping, \
 validation_fraction, n_iter_no_change, tol, monitor, class_weight, extra_terms, \
 setting, sampler, prediction_memory, n_neighbors, \
 missing_label, warm_start, device, random_state, verbose
-        As for :class:`GNNClassifier`.
+        As for :class:`GNNClassifier`, but for the default of `encoder`: "appnp".
     restart_probability : float, default=0.15
         Of the label propagation, in (0, 1] (paper: alpha).
     clarity_weight : float, default=0.1
@@ -93,8 +93,9 @@ missing_label, warm_start, device, random_state, verbose
         Multiplies the probability of a perturbed node's neighbours (paper: d_r).
     decay_hops : int, default=1
         How far that reaches (paper: d_h).
-    pairing : {"tifa", "uniform"} or None, default="tifa"
-        Pairs by relative distance, negatives drawn uniformly, or no pair loss.
+    pairing : {"tifa", "uniform"} or None, default=None
+        Pairs by relative distance, negatives drawn uniformly, or no pair loss: it
+        costs the most to prepare, and validation does not ask for it.
     pair_weight : float, default=0.05
         Weight of the pair loss against self-consistency (paper: mu_2).
     negative_weight : float, default=0.5
@@ -114,13 +115,13 @@ missing_label, warm_start, device, random_state, verbose
         Divides the target's logits.
     target : {"evaluation", "training"}, default="evaluation"
         Forward pass that gives the target.
-    target_information : float, default=0.0
+    target_information : float, default=1.0
         How much of the propagated labels is multiplied into the target, where they
         are trusted (beyond the paper: gamma). 0 leaves them out.
-    teacher_weight : float, default=0.0
+    teacher_weight : float, default=0.5
         Weight of a cross-entropy with the propagated labels, where they are trusted
         (beyond the paper). It pays where labels are few. 0 leaves it out.
-    teacher_sharpness : float, default=1.0
+    teacher_sharpness : float, default=2.0
         Power that the propagated labels are raised to for that cross-entropy.
     trust : {"tifa", "uniform"}, default="tifa"
         Propagated labels are trusted where much information arrives, by the square of
@@ -209,7 +210,7 @@ loss_curve_, validation_scores_, validation_losses_
 
     def __init__(
         self,
-        encoder: EncoderName | type[nn.Module] | Callable[..., nn.Module] = "gcn",
+        encoder: EncoderName | type[nn.Module] | Callable[..., nn.Module] = "appnp",
         *,
         hidden_size: int = 64,
         n_layers: int = 2,
@@ -222,13 +223,13 @@ loss_curve_, validation_scores_, validation_losses_
         learning_rate: float = 0.01,
         learning_rate_decay: float = 1.0,
         weight_decay: float = 0.005,
-        max_iter: int = 400,
+        max_iter: int | Literal["auto"] = "auto",
         min_iter: int = 30,
         early_stopping: bool | Literal["auto"] = "auto",
         validation_fraction: float = 0.2,
         n_iter_no_change: int = 50,
         tol: float = 0.0,
-        monitor: Literal["loss", "accuracy"] = "loss",
+        monitor: Monitor = "calibrated_loss",
         class_weight: dict | Literal["balanced"] | None = None,
         extra_terms: Sequence[Term] | None = None,
         restart_probability: float = 0.15,
@@ -245,7 +246,7 @@ loss_curve_, validation_scores_, validation_losses_
         feature_mask_rate: float = 0.5,
         decay: float = 0.5,
         decay_hops: int = 1,
-        pairing: Literal["tifa", "uniform"] | None = "tifa",
+        pairing: Literal["tifa", "uniform"] | None = None,
         pair_weight: float = 0.05,
         negative_weight: float = 0.5,
         hop_weight: float = 0.5,
@@ -256,9 +257,9 @@ loss_curve_, validation_scores_, validation_losses_
         divergence: Divergence = "clean_to_perturbed",
         temperature: float = 1.0,
         target: Literal["evaluation", "training"] = "evaluation",
-        target_information: float = 0.0,
-        teacher_weight: float = 0.0,
-        teacher_sharpness: float = 1.0,
+        target_information: float = 1.0,
+        teacher_weight: float = 0.5,
+        teacher_sharpness: float = 2.0,
         trust: Literal["tifa", "uniform"] = "tifa",
         setting: Literal["transductive", "inductive"] = "transductive",
         sampler: SamplerName | Sampler | None = None,

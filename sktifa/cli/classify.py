@@ -85,8 +85,8 @@ def add_parser(commands: Any) -> None:
     model.add_argument(
         "--epochs",
         type=at_least(1),
-        default=TIFAGCLClassifier().max_iter,
-        help="of training, at most (%(default)s)",
+        default=None,
+        help="of training, at most",
     )
     model.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     model.add_argument(
@@ -133,7 +133,9 @@ def _answers(data: LabelledGraph, arguments: argparse.Namespace) -> Answers:
             "confidence is its own"
         )
     model = TIFAGCLClassifier(
-        max_iter=arguments.epochs, device=arguments.device, random_state=arguments.seed
+        max_iter=arguments.epochs or "auto",
+        device=arguments.device,
+        random_state=arguments.seed,
     )
     search = arguments.search if folds else None
     steps = ["searching"] * bool(search) + ["checking"] * len(folds) + ["training"]

@@ -64,6 +64,11 @@ _MEMORY_SHARE = 0.6
 # them: on CUDA these have to be recorded anew, which costs as much.
 _WASTE = {"cuda": 20.0}
 
+# What may be watched on the validation nodes: cross-entropy at the best of these
+# temperatures, as it is, and accuracy.
+_MONITORS = ("calibrated_loss", "loss", "accuracy")
+_TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)
+
 OnEpoch = Callable[[TrainingLog, nn.Module], bool]
 
 
@@ -428,8 +433,8 @@ class _Run:
         self.weight_decay = exact("weight_decay").float()
         self.min_iter, self.max_iter = exact("min_iter"), exact("max_iter")
         self.patience, self.tol = exact("n_iter_no_change"), exact("tol")
-        by_loss = [s.monitor == "loss" for s in schedules]
-        self.by_loss = torch.tensor(by_loss, device=self.device)
+        watched = [_MONITORS.index(s.monitor) for s in schedules]
+        self.watched = torch.tensor(watched, device=self.device)
         rates = torch.tensor([p.dropout for p in problems], dtype=torch.float32)
         self.drops = bool((rates > 0).any())
         self.keep = (1 - rates[:, None]).to(self.device)
@@ -486,7 +491,7 @@ class _Run:
             loss, whether the model goes on, and the epoch of its best state.
         """
         problem, self.clean = self.all[0], None
-        reached = torch.zeros(2, len(self.ids), device=self.device)
+        reached = torch.zeros(3, len(self.ids), device=self.device)
         elsewhere = problem.validation_logits
         if self.needs_clean or (self.validates and elsewhere is None):
             self.clean = self.source.evaluate(self.encoder)
@@ -503,16 +508,24 @@ class _Run:
     def _validate(self, logits: Tensor) -> Tensor:
         nodes, b = self.val_nodes, logits.shape[0]
         right = (nodes.of(logits).argmax(1) == nodes.target).float()
+        losses = torch.stack(
+            [nodes.cross_entropy(logits / temperature) for temperature in _TEMPERATURES]
+        )
         return torch.stack(
-            [nodes.cross_entropy(logits), nodes.sums(right, b) / self.val_size]
+            [
+                nodes.cross_entropy(logits),
+                nodes.sums(right, b) / self.val_size,
+                losses.amin(0),
+            ]
         )
 
     @torch.no_grad()
-    def _judge(self, val_loss: Tensor, accuracy: Tensor) -> Tensor:
+    def _judge(self, val_loss: Tensor, accuracy: Tensor, calibrated: Tensor) -> Tensor:
         here = self.alive & self.last_loss.isfinite()
         waited = self.epoch < self.max_iter
         if self.validates:
-            score = torch.where(self.by_loss, -val_loss, accuracy).to(self.epoch.dtype)
+            scores = torch.stack([-calibrated, -val_loss, accuracy])
+            score = scores.gather(0, self.watched[None])[0].to(self.epoch.dtype)
             better = here & (score > self.best_score + self.tol)
             torch.where(better, score, self.best_score, out=self.best_score)
             self._keep_where(better, self.best)

@@ -34,7 +34,7 @@ __all__ = [
     "TrainingLog",
 ]
 
-Monitor = Literal["loss", "accuracy"]
+Monitor = Literal["calibrated_loss", "loss", "accuracy"]
 
 
 @dataclass(frozen=True)

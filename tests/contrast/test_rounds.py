@@ -116,7 +116,7 @@ def test_each_model_has_views_of_its_own_settings(graph):
         (hub, {"perturbed_nodes": 0.5, "decay": 0.2, "sharpness": 2.0}),
         (hub, {"perturbed_nodes": 0.7, "edges_removed": 3}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_frequencies_are_those_of_the_exact_race(make, options):
     adjacency = make()

@@ -368,6 +368,11 @@ CASES = {
         (lambda: fit_tifa(hop_weight=-1), ValueError, "hop_weight"),
         (lambda: fit_tifa(n_positives=-1), ValueError, "n_positives"),
         (lambda: fit_tifa(n_positives=2.5), ValueError, "n_positives"),
+        (
+            lambda: fit_tifa(n_positives=10**12),
+            NotEnoughMemoryError,
+            "lower n_positives",
+        ),
         (lambda: fit_tifa(negative_ranks=(9, 3)), ValueError, "negative_ranks"),
         (lambda: fit_tifa(negative_ranks=5), ValueError, "negative_ranks"),
         (lambda: fit_tifa(restart_probability=0), ValueError, "restart_probability"),

@@ -259,12 +259,6 @@ def sample_pairs(
         negative_ranks=negative_ranks,
         max_hops=max_hops,
     )
-    begin, end = negative_ranks
-    if 8 * n_nodes * (n_positives + end - begin) > free_memory():
-        raise NotEnoughMemoryError(
-            f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
-            f"{n_positives} or the number of negative_ranks={negative_ranks}."
-        )
     if block_size is not None:
         block_size = check_count(block_size, "block_size", low=1)
     device = _ranking_device(device)
@@ -312,6 +306,11 @@ def nearest_pairs(
         -1 where the graph has no more nodes.
     negatives : Tensor of int32, shape (n_nodes, end - begin)
         The same of the negative sets.
+
+    Raises
+    ------
+    NotEnoughMemoryError
+        The sets would not fit in memory.
     """
     n_nodes, device = len(crow) - 1, crow.device
     if block_size is None:
@@ -319,6 +318,11 @@ def nearest_pairs(
         if block_size > 64:  # a search serves 64 anchors at once
             block_size -= block_size % 64
     begin, end = settings.negative_ranks
+    if 8 * n_nodes * (settings.n_positives + end - begin) > free_memory():
+        raise NotEnoughMemoryError(
+            f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
+            f"{settings.n_positives} or the number of negative_ranks={begin, end}."
+        )
     sets = torch.full(
         (n_nodes, settings.n_positives + end - begin), -1, dtype=torch.int32
     ).to(device)

@@ -62,9 +62,10 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    encoder : str, torch.nn.Module class or factory, default="gcn"
+    encoder : str, Layer class, torch.nn.Module class or factory, default="gcn"
         "gcn", "appnp" (dense layers, then the scores are propagated), "gat", "sage",
-        "cheb", "arma", "feast", "hypergraph", "graphconv" or "mlp"; or a class or
+        "cheb", "arma", "feast", "hypergraph", "graphconv" or "mlp"; or what its layers
+        are, a subclass of :class:`sktifa.training.encoders.Layer`; or a class or
         function that makes a module with ``forward(x, edge_index)``, see
         :func:`sktifa.training.encoders.build_encoder`.
     hidden_size : int, default=64

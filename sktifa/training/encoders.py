@@ -5,7 +5,8 @@ model is a stack of one. GCN, GraphSAGE, the MLP and APPNP multiply features and
 adjacency that all models share. The others wrap PyTorch Geometric's convolutions, or
 any module with ``forward(x, edge_index)``; those are trained one by one.
 
-A new encoder is a layer (see :class:`Layer`) and an entry of `LAYERS`.
+A new encoder is a layer (see :class:`Layer`): given as ``encoder=MyLayer``, it is
+trained as ours are. For a name of its own it needs an entry of `LAYERS`, too.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class EncoderSpec:
 
     Attributes
     ----------
-    kind : str or callable
-        One of `ENCODERS`, or a module class or factory.
+    kind : str, subclass of Layer or callable
+        One of `ENCODERS`, what the layers are, or a module class or factory.
     n_features, hidden_size, n_classes : int
         Widths of the input, of every hidden layer and of the output.
     n_layers : int
@@ -93,11 +94,17 @@ class EncoderSpec:
     teleport: float = 0.1
 
     @property
+    def layer(self) -> type[Layer] | None:
+        """What its layers are, where they are those of a stack of models."""
+        if isinstance(self.kind, str):
+            return LAYERS.get(self.kind)
+        is_layer = isinstance(self.kind, type) and issubclass(self.kind, Layer)
+        return self.kind if is_layer else None  # type: ignore[return-value]
+
+    @property
     def stackable(self) -> bool:
         """Whether many models can be one."""
-        if not isinstance(self.kind, str):
-            return False
-        return self.kind not in _PYG_LAYERS
+        return self.layer is not None
 
 
 class Draw:
@@ -136,6 +143,11 @@ class Draw:
 
 class Layer(nn.Module):
     """One convolution of a stack of models.
+
+    A subclass computes `forward` of its `weight`; what follows, from the bias to the
+    dropout of the next layer, is the encoder's. Parameters and buffers of its own begin
+    with a dimension of one model. A node may look at its neighbours, and at their
+    `graph.degree`, and no farther: prediction in bounded memory has no more.
 
     Parameters
     ----------
@@ -263,13 +275,14 @@ _PYG_LAYERS: dict[str, Callable[[Any, int, int, bool], nn.Module]] = {
 }
 
 
-def _convolution(kind: str, n_in: int, n_out: int, *, last: bool) -> nn.Module:
-    if kind in LAYERS:
-        return LAYERS[kind](n_in, n_out)
+def _convolution(spec: EncoderSpec, n_in: int, n_out: int, *, last: bool) -> nn.Module:
+    if spec.layer is not None:
+        return spec.layer(n_in, n_out)
     # It takes seconds to import, and most never need it.
     from torch_geometric import nn as pyg
 
-    return _PYG_LAYERS[kind](pyg, n_in, n_out, last)
+    assert isinstance(spec.kind, str)
+    return _PYG_LAYERS[spec.kind](pyg, n_in, n_out, last)
 
 
 class _LayerNorm(nn.Module):
@@ -318,17 +331,16 @@ class Encoder(nn.Module):
     Parameters
     ----------
     spec : EncoderSpec
-        Its `kind` is one of `ENCODERS`.
+        Its `kind` is one of `ENCODERS` or a subclass of :class:`Layer`.
     """
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
-        assert isinstance(spec.kind, str)
         hidden = [spec.hidden_size] * (spec.n_layers - 1)
         self.widths = [spec.n_features, *hidden, spec.n_classes]
         self.stackable = spec.stackable
         self.convolutions = nn.ModuleList(
-            _convolution(spec.kind, n_in, n_out, last=i == spec.n_layers - 1)
+            _convolution(spec, n_in, n_out, last=i == spec.n_layers - 1)
             for i, (n_in, n_out) in enumerate(
                 zip(self.widths, self.widths[1:], strict=False)
             )
@@ -474,7 +486,7 @@ class ForeignEncoder(nn.Module):
 def build_encoder(
     spec: EncoderSpec, *, seed: int, dropout: float = 0.5
 ) -> Encoder | ForeignEncoder:
-    """Build an encoder by name, or from a module class or factory.
+    """Build an encoder by name, of layers, or from a module class or factory.
 
     A class or factory is called with as many of ``in_channels``,
     ``hidden_channels``, ``out_channels``, ``num_layers`` and ``dropout`` as it takes
@@ -496,6 +508,11 @@ def build_encoder(
                     "or give a torch.nn.Module class or factory."
                 )
             return Encoder(spec)
+        if spec.layer is not None:
+            encoder = Encoder(spec)
+            _check_parameters(encoder)
+            _check_stackable(encoder)
+            return encoder
         if isinstance(kind, nn.Module) or not callable(kind):
             raise ParameterError(
                 "encoder must be a name, a torch.nn.Module class or a factory that "
@@ -548,6 +565,16 @@ def _check_parameters(module: nn.Module) -> None:
             "the encoder has no parameter to train: give layers, or leave "
             "requires_grad on for some of them."
         )
+
+
+def _check_stackable(encoder: Encoder) -> None:
+    """Refuse layers that would be mixed up with those of the models beside them."""
+    for name, value in encoder.state_dict().items():
+        if value.shape[:1] != (1,):
+            raise ParameterError(
+                f"the encoder's {name!r} has shape {tuple(value.shape)}: parameters and "
+                "buffers of a Layer begin with a dimension of one model; add [None]."
+            )
 
 
 def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module:

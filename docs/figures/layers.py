@@ -39,7 +39,8 @@ BLUE, ORANGE = "#d9e8f6", "#fbe5cf"
 def box(x, y, name, text, fill):
     """Return a box with a name and what is in it."""
     return (
-        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="4" fill="{fill}"/>'
+        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="4" '
+        f'fill="{fill}"/>'
         f'<text x="{x + 10}" y="{y + 14}" fill="{INK}" font-weight="bold">'
         f"{escape(name)}</text>"
         f'<text x="{x + 10}" y="{y + 28}" fill="{MUTED}">{escape(text)}</text>'

@@ -572,8 +572,9 @@ def _check_stackable(encoder: Encoder) -> None:
     for name, value in encoder.state_dict().items():
         if value.shape[:1] != (1,):
             raise ParameterError(
-                f"the encoder's {name!r} has shape {tuple(value.shape)}: parameters and "
-                "buffers of a Layer begin with a dimension of one model; add [None]."
+                f"the encoder's {name!r} has shape {tuple(value.shape)}: parameters "
+                "and buffers of a Layer begin with a dimension of one model; add "
+                "[None]."
             )
 
 

@@ -79,7 +79,7 @@ def test_within_a_room_no_two_modules_need_each_other():
         module: {
             other
             for other in others
-            if room(other) == room(module) and not other.startswith(module)
+            if room(other) == room(module) and not f"{other}.".startswith(f"{module}.")
         }
         for module, others in IMPORTS.items()
     }

@@ -630,8 +630,8 @@ class BatchedGridSearchCV(_Batched, GridSearchCV):
     ----------
     estimator : GNNClassifier or TIFAGCLClassifier
         Any other estimator is fitted one by one, with a warning, and so are
-        candidates with a parameter that can't be stacked: encoders other than "gcn",
-        "sage" and "mlp", normalisation layers, samplers, warm starts.
+        candidates with a parameter that can't be stacked: samplers, and encoders other
+        than "gcn", "appnp", "sage", "mlp" and layers of your own.
     param_grid : dict or list of dict
         Values to try.
     scoring, refit, cv, verbose, pre_dispatch, error_score, return_train_score
@@ -661,10 +661,8 @@ n_splits_, refit_time_, multimetric_, classes_, n_features_in_
 
     Notes
     -----
-    Without dropout and feature masks, results are those of scikit-learn's class up to
-    the order of floating-point sums; with them, they are equal in distribution.
-    On the CPU a model's draws are its own: `batch_size`, `n_jobs` and the number of
-    cores change its results by rounding alone.
+    Results are those of scikit-learn's class, whatever `batch_size` and `n_jobs`: bit
+    for bit on the CPU, up to the order of floating-point sums on a GPU.
     ``fit_time`` is a stack's time, divided by its models. Callbacks see candidates
     and folds, not the epochs of a stacked model. Where the estimator has no `memory`,
     shared work is kept in memory for the length of the search.

@@ -369,7 +369,7 @@ CASES = {
         (lambda: fit_tifa(n_positives=-1), ValueError, "n_positives"),
         (lambda: fit_tifa(n_positives=2.5), ValueError, "n_positives"),
         (
-            lambda: fit_tifa(n_positives=10**12),
+            lambda: fit_tifa(pairing="tifa", n_positives=10**12),
             NotEnoughMemoryError,
             "lower n_positives",
         ),

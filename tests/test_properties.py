@@ -512,10 +512,13 @@ QUICK = {
 
 
 @few
-@given(labelled(), st.sampled_from([GNNClassifier, TIFAGCLClassifier]))
-def test_probabilities_are_some_or_the_data_are_refused(made, kind):
+@given(labelled(), st.sampled_from([None, "tifa", "uniform"]))
+def test_probabilities_are_some_or_the_data_are_refused(made, pairing):
     graph, y = made
-    model = ours(lambda: kind(**QUICK).fit(graph, y))
+    fit = GNNClassifier(**QUICK).fit
+    if pairing is not None:
+        fit = TIFAGCLClassifier(pairing=pairing, **QUICK).fit
+    model = ours(lambda: fit(graph, y))
     if model is None:
         assert len(np.unique(y[y >= 0])) < 2
         return

@@ -662,6 +662,7 @@ class _Run:
         """
         self._evaluate: Callable[[], Tensor] = self.evaluate
         self._update: Callable[[], Any] = self.update
+        self.__dict__.pop("_step", None)
 
     def _record(self) -> None:
         """Make the two halves of an epoch CUDA graphs, where that can be."""

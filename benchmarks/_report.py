@@ -5,6 +5,7 @@ A report says on what it was measured: machine, versions, device, commit and see
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import importlib.metadata
 import json
@@ -12,6 +13,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +33,27 @@ PACKAGES = (
     "scikit-network",
     "sktifa",
 )
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read a benchmark's arguments, the commit that is measured among them."""
+    parser.add_argument("--commit", default=commit(), help="of the code, without .git")
+    options = parser.parse_args()
+    if options.commit is None:
+        parser.error("there is no .git here: name the code's commit by --commit")
+    return options
+
+
+def in_new_process(module: str, *arguments: str, **environment: str) -> str:
+    """Run a module in a process of its own, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return done.stdout
 
 
 def median_time(fn: Callable[[], Any], repeat: int = 5, warm_up: int = 1) -> float:
@@ -74,6 +97,7 @@ def write_report(
     *,
     seeds: Sequence[int],
     device: str | torch.device,
+    commit: str,
     **extra: Any,
 ) -> Path:
     """Write ``results/<name>.json`` and return its path.
@@ -88,6 +112,8 @@ def write_report(
         Of splits and models.
     device : str or torch.device
         Where it ran.
+    commit : str
+        Of the code that ran.
     **extra
         Whatever else a reader needs: hyper-parameters, the bar to reach.
 
@@ -98,7 +124,7 @@ def write_report(
     report = {
         "name": name,
         "timestamp": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "commit": commit,
         "machine": {
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),

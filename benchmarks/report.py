@@ -102,10 +102,27 @@ _SEARCH = {
     "one by one as CUDA graphs, s": "one by one as CUDA graphs",
     "batched, s": "at once, s a candidate",
     "times faster": "times",
+    "than CUDA graphs": "times against CUDA graphs",
 }
 _SEARCH_ABOUT = (
     "Seconds a candidate, everything from propagation to scoring included; 32 random "
     "candidates on Cora with early stopping."
+)
+
+_FIT = {
+    "graph": "graph",
+    "classifier": "classifier",
+    "epochs": "epochs",
+    "fit and predict, s": times("fit and predict s", "times faster"),
+    "PyG GCN, s": "PyG GCN s",
+    "preparation, %": percent("preparation"),
+    "a process's first, s": "first in a process s",
+    "first ever, s": "first ever s",
+}
+_FIT_ABOUT = (
+    "From data to every node's class, with all defaults, against a plain script of "
+    "PyG's GCN of as many epochs with the same validation. The first fit of a process "
+    "loads what is compiled, the first ever compiles it."
 )
 
 # By the name of the report, in the order of the page.
@@ -163,6 +180,24 @@ SECTIONS = {
         "python -m benchmarks.speed.epoch --device cuda",
         _EPOCH_ABOUT,
         _EPOCH,
+    ),
+    "speed_fit_cpu": Section(
+        "The first prediction on a CPU",
+        "python -m benchmarks.speed.fit",
+        _FIT_ABOUT,
+        _FIT,
+    ),
+    "speed_fit_gpu": Section(
+        "The first prediction on a GPU",
+        "python -m benchmarks.speed.fit --device cuda",
+        _FIT_ABOUT,
+        _FIT,
+    ),
+    "speed_busy_cpu": Section(
+        "Small fits on a busy machine",
+        "python -m benchmarks.speed.busy",
+        "Beside two processes that never rest; on two cores fair shares alone make a "
+        "fit take twice as long.",
     ),
     "speed_propagation_cpu": Section(
         "Label propagation",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._report import print_table, write_report
+from benchmarks._report import parse, print_table, write_report
 from benchmarks.data import load, paper_splits
 from sktifa import (
     GNNClassifier,
@@ -29,7 +29,7 @@ LABELS, N_BINS = 20, 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=20)
-    options = parser.parse_args()
+    options = parse(parser)
     cora = load("Cora")
     graph, y = cora.graph, cora.target
     splits = paper_splits(cora, options.splits, labels=LABELS)
@@ -51,7 +51,13 @@ def main() -> None:
         for i in range(N_BINS)
     ]
     print_table(rows)
-    write_report("idea_cora_cpu", rows, seeds=range(options.splits), device="cpu")
+    write_report(
+        "idea_cora_cpu",
+        rows,
+        seeds=range(options.splits),
+        device="cpu",
+        commit=options.commit,
+    )
     draw(graph, *shown, bins)
 
 

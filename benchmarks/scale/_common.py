@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from benchmarks._report import print_table, write_report
 from sktifa import GNNClassifier, Graph
-from sktifa.training.engine import _Steps, make_optimizer, split_generator
-from sktifa.training.sources import SampledBatches
+from sktifa.classifiers.prepare import prepare
+from sktifa.training.engine import _Run, computing
 
 
 def keep(
@@ -30,11 +29,12 @@ def keep(
     *,
     seeds: Sequence[int],
     device: torch.device,
+    commit: str,
     **extra: Any,
 ) -> None:
     """Print a table and write the report, also to $OUT where that is set."""
     print_table(rows)
-    path = write_report(name, rows, seeds=seeds, device=device, **extra)
+    path = write_report(name, rows, seeds=seeds, device=device, commit=commit, **extra)
     if os.environ.get("OUT"):
         shutil.copy(path, os.environ["OUT"])
     print(path)
@@ -65,30 +65,40 @@ def peak_memory(device: torch.device) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def training_steps(
+class Training:
+    """What `fit` does on a sampler's subgraphs, to run and measure it by the epoch."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run, self.encoder = run, run.encoder
+
+    def epoch(self) -> float:
+        """Make an epoch's updates, and return the loss."""
+        self._run.update()
+        return self._run.last_loss.item()
+
+    def evaluate(self) -> torch.Tensor:
+        """Return every node's logits."""
+        (logits,) = self._run.source.evaluate(self.encoder)
+        return logits
+
+
+@contextlib.contextmanager
+def training(
     model: GNNClassifier, graph: Graph, y: np.ndarray, device: torch.device
-) -> tuple[nn.Module, SampledBatches, _Steps]:
-    """Set up what `fit` would run, to run and measure it epoch by epoch."""
-    random_state = np.random.RandomState(0)
-    generator, rng = split_generator(random_state, device)
-    selected, codes, weight = model._training_nodes(graph, y, None)
-    labeled = np.flatnonzero(codes >= 0)
-    network = model._network(graph.n_features, 0).to(device)
-    sampler = model._make_sampler(selected, device, rng)
-    source = model._sampled_source(
-        sampler,
-        selected,
-        selected.nodes[labeled],
-        codes[labeled],
-        weight[labeled],
-        device,
-        rng,
-        validates=True,
-    )
-    optimizer = make_optimizer(network, model.learning_rate, model.weight_decay)
-    steps = _Steps(network, source, model._objective(), None, optimizer, generator)
-    steps.capture_if_possible()
-    return network, source, steps
+) -> Iterator[Training]:
+    """Prepare a fit, its model and its sampler; what is recorded goes in the end."""
+    # All labelled nodes train; that some validate lets the whole graph be evaluated.
+    problem = prepare(model, graph, y, device, X_val=graph, y_val=y)
+    with computing(device):
+        run = _Run([problem], device)
+        run.source = problem.source(device)
+        run._set_up()
+        run._record()
+        try:
+            yield Training(run)
+        finally:
+            run._forget_recordings()
+            run.source.close()
 
 
 @contextlib.contextmanager

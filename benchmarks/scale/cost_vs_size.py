@@ -13,8 +13,8 @@ import shutil
 import numpy as np
 import torch
 
-from benchmarks._report import RESULTS
-from benchmarks.scale._common import keep, peak_memory, timed, training_steps
+from benchmarks._report import RESULTS, parse
+from benchmarks.scale._common import keep, peak_memory, timed, training
 from sktifa import Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
@@ -73,13 +73,13 @@ def measure(n_nodes: int, roots: int, device: torch.device) -> dict[str, float]:
         device=str(device),
         random_state=0,
     )
-    network, source, steps = training_steps(model, graph, y, device)
-    row["epoch s"] = timed(lambda: steps.update().item(), device, 1)
-    row["step s"] = row["epoch s"] / source.sampler.n_subgraphs_
-    row["training GB"] = peak_memory(device)
-    restart()
-    row["prediction s"] = timed(lambda: source.evaluate(network), device)
-    row["prediction GB"] = peak_memory(device)
+    with training(model, graph, y, device) as fit:
+        row["epoch s"] = timed(fit.epoch, device, 1)
+        row["step s"] = row["epoch s"] / model.sampler_.n_subgraphs_
+        row["training GB"] = peak_memory(device)
+        restart()
+        row["prediction s"] = timed(fit.evaluate, device)
+        row["prediction GB"] = peak_memory(device)
     return row
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=SIZES[-1])
     parser.add_argument("--roots", type=int, default=5_000)
     parser.add_argument("--device", default="auto")
-    options = parser.parse_args()
+    options = parse(parser)
     device = resolve_device(options.device)
     rows = []
     for n_nodes in SIZES:
@@ -111,6 +111,7 @@ def main() -> None:
         rows,
         seeds=[0],
         device=device,
+        commit=options.commit,
         options=vars(options),
         exponents=slopes,
     )

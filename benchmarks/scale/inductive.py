@@ -22,7 +22,7 @@ import joblib
 import numpy as np
 import torch
 
-from benchmarks._report import print_table
+from benchmarks._report import parse, print_table
 from benchmarks.scale._common import keep
 from sktifa import (
     GNNClassifier,
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=7, help="after these no fit begins"
     )
-    options = parser.parse_args()
+    options = parse(parser)
     deadline = time.time() + 60 * options.minutes
     device = resolve_device(options.device)
     if options.grid:
@@ -180,6 +180,7 @@ def main() -> None:
         rows,
         seeds=list(range(len(by_seed))),
         device=device,
+        commit=options.commit,
         setting="inductive",
         split="half of the nodes seen, 20 labels a class; validation 30 a class",
         paired_differences=differences,

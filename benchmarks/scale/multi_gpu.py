@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.scale._common import keep, peak_memory, training_steps, wait
+from benchmarks._report import parse
+from benchmarks.scale._common import keep, peak_memory, training, wait
 from sktifa import TIFAGCLClassifier, distributed
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
@@ -58,19 +59,18 @@ def work(options: argparse.Namespace) -> None:
         device=str(device),
         random_state=0,
     )
-    network, source, steps = training_steps(model, made.graph, y, device)
     seconds = []
-    for _ in range(options.epochs + 1):  # the first one warms up
-        distributed.agree(None)
-        wait(device)
-        start = time.perf_counter()
-        steps.update().item()
-        wait(device)
-        distributed.agree(None)
-        seconds.append(time.perf_counter() - start)
-    steps.close()
+    with training(model, made.graph, y, device) as fit:
+        for _ in range(options.epochs + 1):  # the first one warms up
+            distributed.agree(None)
+            wait(device)
+            start = time.perf_counter()
+            fit.epoch()
+            wait(device)
+            distributed.agree(None)
+            seconds.append(time.perf_counter() - start)
     n_ranks = distributed.n_ranks()
-    n_steps = -(-source.sampler.n_subgraphs_ // n_ranks)
+    n_steps = -(-model.sampler_.n_subgraphs_ // n_ranks)
     if distributed.rank() == 0:
         epoch = float(np.median(seconds[1:]))
         told = {
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--tell", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.tell:
         work(options)
         return
@@ -110,7 +110,8 @@ def main() -> None:
                 f"--nproc_per_node={count}", "-m", "benchmarks.scale.multi_gpu",
                 f"--nodes={options.nodes}", f"--degree={options.degree}",
                 f"--roots={options.roots}", f"--epochs={options.epochs}",
-                f"--device={options.device}", f"--tell={tell}",
+                f"--device={options.device}", f"--commit={options.commit}",
+                f"--tell={tell}",
             ]  # fmt: skip
             threads = str(max(1, (os.cpu_count() or 1) // (2 * count)))
             environment = {**os.environ, "OMP_NUM_THREADS": threads}
@@ -125,6 +126,7 @@ def main() -> None:
         rows,
         seeds=[0],
         device=resolve_device(options.device),
+        commit=options.commit,
         gpus_there=there,
         options={k: v for k, v in vars(options).items() if k != "tell"},
         bars={"2": 1.8, "4": 3.4},

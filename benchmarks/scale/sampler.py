@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks._report import median_time, print_table, write_report
+from benchmarks._report import median_time, parse, print_table, write_report
 from sktifa.datasets import make_block_graph
 from sktifa.device import resolve_device
 from sktifa.graph import Graph
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--n-nodes", type=int, help="another size of the same shape")
     parser.add_argument("--repeat", type=int, default=30)
-    options = parser.parse_args()
+    options = parse(parser)
     device = resolve_device(options.device)
     shape = SHAPES["cuda" if device.type == "cuda" else "cpu"]
     if options.n_nodes:
@@ -102,6 +102,7 @@ def main() -> None:
         rows,
         seeds=[0],
         device=device,
+        commit=options.commit,
         shape=shape,
         n_arcs=2 * graph.n_edges,
         statistics_s=statistics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -35,12 +36,22 @@ def synchronize(device: str) -> None:
 
 
 def report(
-    name: str, rows: Sequence[Mapping[str, Any]], device: str, **extra: Any
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    options: argparse.Namespace,
+    **extra: Any,
 ) -> None:
     """Print the table, write the report, and copy it to $OUT where that is set."""
     print_table(rows)
-    where = "cpu" if device == "cpu" else "gpu"
-    path = write_report(f"{name}_{where}", rows, seeds=[0], device=device, **extra)
+    where = "cpu" if options.device == "cpu" else "gpu"
+    path = write_report(
+        f"{name}_{where}",
+        rows,
+        seeds=[0],
+        device=options.device,
+        commit=options.commit,
+        **extra,
+    )
     if os.environ.get("OUT"):
         shutil.copy(path, os.environ["OUT"])
 

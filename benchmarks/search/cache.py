@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from sklearn.model_selection import GridSearchCV
 
+from benchmarks._report import parse
 from benchmarks.data import load, paper_splits
 from benchmarks.search._common import report
 from sktifa import TIFAGCLClassifier
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, default=3)
-    options = parser.parse_args()
+    options = parse(parser)
     data = load("Cora")
     train, val, _ = paper_splits(data, 1)[0]
     nodes, cv = predefined_validation_split(train, val)
@@ -76,7 +77,7 @@ def main() -> None:
     report(
         f"search_cache_{options.epochs}_epochs",
         rows,
-        options.device,
+        options,
         epochs=options.epochs,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from benchmarks._report import parse
 from benchmarks.data import load
 from benchmarks.search._common import candidates, report, synchronize
 from sktifa import LabeledNodeShuffleSplit, TIFAGCLClassifier
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--checkpoint")
-    options = parser.parse_args()
+    options = parse(parser)
     data = load(options.graph)
     search = BatchedGridSearchCV(
         # A fifth of the 20 labels a class stops the training of each fold.
@@ -55,7 +56,7 @@ def main() -> None:
                 "worst": float(results["mean_test_score"].min()),
             }
         ],
-        options.device,
+        options,
         best={name: value for name, value in search.best_params_.items()},
     )
 

@@ -18,11 +18,12 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
+from benchmarks._report import parse
 from benchmarks.data import load, paper_splits
 from benchmarks.search._common import candidates, mean_best, report, synchronize
 from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
-from sktifa.training.engine import _Steps
+from sktifa.training import engine
 
 _ENCODER = ("learning_rate", "dropout")
 
@@ -37,7 +38,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--n-jobs", type=int)
     parser.add_argument("--max-iter", type=int, default=400)
-    options = parser.parse_args()
+    options = parse(parser)
     n_alone = options.one_by_one or options.candidates
     data = load(options.graph)
     train, val, _ = paper_splits(data, 1)[0]
@@ -80,8 +81,8 @@ def main() -> None:
         recorded = one_by_one()
         launched = recorded
         if options.device != "cpu":
-            never = property(lambda steps: False)
-            with patch.object(_Steps, "are_capturable", never):
+            run = engine._Run
+            with patch.object(run, "_record", run._forget_recordings):
                 launched = one_by_one()
         difference = (
             batched.cv_results_["mean_test_score"][:n_alone]
@@ -101,7 +102,7 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    report("search_throughput", rows, options.device, graph=options.graph)
+    report("search_throughput", rows, options, graph=options.graph)
 
 
 if __name__ == "__main__":

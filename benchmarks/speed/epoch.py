@@ -13,39 +13,19 @@ timed without validation, which is the stricter bar.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.base import clone
-from torch.nn import functional
-from torch_geometric.nn import GCNConv
 
-from benchmarks._report import print_table, write_report
+from benchmarks._report import in_new_process, parse, print_table, write_report
 from benchmarks.data import GRAPHS, load, paper_splits
+from benchmarks.speed.pyg import PlainScript
 from sktifa import GNNClassifier, TIFAGCLClassifier
 
 WARM_UP, EPOCHS = 5, 40
-
-
-class PlainGCN(torch.nn.Module):
-    """Two layers of PyG's GCNConv, hidden 64, dropout 0.5."""
-
-    def __init__(self, n_features: int, n_classes: int) -> None:
-        super().__init__()
-        self.first = GCNConv(n_features, 64)
-        self.second = GCNConv(64, n_classes)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        """Return logits."""
-        x = functional.dropout(x, 0.5, self.training)
-        x = torch.relu(self.first(x, edge_index))
-        x = functional.dropout(x, 0.5, self.training)
-        return self.second(x, edge_index)
 
 
 class _Clock:
@@ -71,25 +51,13 @@ class _Clock:
 
 def time_pyg(data, train, val, device: str, validate: bool) -> float:  # noqa: ANN001
     """Return PyG's median milliseconds an epoch."""
-    pyg = data.graph.to_pyg(data.target).to(device)
-    # Unlabelled nodes count among the training nodes, for scikit-learn's sake.
-    train = train[data.target[train] >= 0]
-    train, val = (torch.from_numpy(i).to(device) for i in (train, val))
-    model = PlainGCN(pyg.num_features, int(data.target.max()) + 1).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0.005)
+    script = PlainScript(data, train, val, device)
     times = []
     for _ in range(WARM_UP + EPOCHS):
         begin = time.perf_counter()
-        model.train()
-        optimizer.zero_grad()
-        out = model(pyg.x, pyg.edge_index)
-        functional.cross_entropy(out[train], pyg.y[train]).backward()
-        optimizer.step()
+        script.step()
         if validate:
-            model.eval()
-            with torch.no_grad():
-                out = model(pyg.x, pyg.edge_index)
-                functional.cross_entropy(out[val], pyg.y[val]).item()
+            script.validate()
         elif device != "cpu":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
@@ -109,13 +77,12 @@ def time_ours(model, data, train, val, device: str) -> float:  # noqa: ANN001
     return 1e3 * float(np.median(np.diff(clock.times[:-1])[WARM_UP:]))
 
 
-def peak_memory(name: str) -> float:
+def peak_memory(name: str, commit: str) -> float:
     """Return the MiB that a TIFA-GCL fit adds to a process that holds the data."""
-    command = [sys.executable, "-m", "benchmarks.speed.epoch", "--memory-of", name]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ
+    told = in_new_process(
+        "benchmarks.speed.epoch", f"--memory-of={name}", f"--commit={commit}"
     )
-    return float(done.stdout.split()[-1])
+    return float(told.split()[-1])
 
 
 def _print_peak_memory(name: str) -> None:
@@ -142,11 +109,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--memory-of", choices=GRAPHS)
-    arguments = parser.parse_args()
-    if arguments.memory_of:
-        _print_peak_memory(arguments.memory_of)
+    options = parse(parser)
+    if options.memory_of:
+        _print_peak_memory(options.memory_of)
         return
-    device = arguments.device
+    device = options.device
     rows = []
     for name in GRAPHS:
         data = load(name)
@@ -166,12 +133,14 @@ def main() -> None:
             "TIFA-GCL against PyG's step": pyg_train / tifa,
         }
         if device == "cpu":
-            row["TIFA-GCL fit, MiB above the data"] = peak_memory(name)
+            row["TIFA-GCL fit, MiB above the data"] = peak_memory(name, options.commit)
         rows.append(row)
         print(f"{name} done", flush=True)
     print_table(rows)
     where = "cpu" if device == "cpu" else "gpu"
-    write_report(f"speed_epoch_{where}", rows, seeds=[0], device=device)
+    write_report(
+        f"speed_epoch_{where}", rows, seeds=[0], device=device, commit=options.commit
+    )
 
 
 if __name__ == "__main__":

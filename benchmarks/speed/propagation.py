@@ -28,7 +28,7 @@ from sklearn.utils import Bunch
 from sknetwork.base import Algorithm
 from sknetwork.classification import DiffusionClassifier, PageRankClassifier
 
-from benchmarks._report import print_table, write_report
+from benchmarks._report import parse, print_table, write_report
 from benchmarks.data import GRAPHS, load, paper_splits
 from sktifa.information.propagation import label_propagation
 from sktifa.information.tig import annotated_information
@@ -89,14 +89,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    options = parse(parser)
+    torch.set_num_threads(options.threads)
     rows = []
     for name in GRAPHS:
         data = load(name)
-        splits = paper_splits(data, arguments.splits)
+        splits = paper_splits(data, options.splits)
         for alpha in RESTART_PROBABILITIES:
-            row = measure(data, splits, alpha, arguments.device)
+            row = measure(data, splits, alpha, options.device)
             rows.append(
                 {
                     "graph": name,
@@ -107,8 +107,14 @@ def main() -> None:
                 }
             )
     print_table(rows)
-    where = arguments.device.split(":")[0]
-    write_report(f"speed_propagation_{where}", rows, seeds=[0], device=arguments.device)
+    where = options.device.split(":")[0]
+    write_report(
+        f"speed_propagation_{where}",
+        rows,
+        seeds=[0],
+        device=options.device,
+        commit=options.commit,
+    )
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ FEWEST_TO_SPARE = 100
 # Numbers that a training step keeps a node and unit: input, product, sum, mask, output
 # and gradients. Bytes an arc: pattern, weights, normalised values, both views.
 _COPIES = 8
+# Error of the propagation that samplers build on: good for float32, and finer than
+# ranks of the gain need.
+_TOL = 1e-5
 # Epochs of max_iter="auto", without validation and with it.
 _MOST_EPOCHS = 200, 400
 _BYTES_AN_ARC = 64
@@ -429,6 +432,7 @@ def _sampled(
             placed,
             everyone,
             n_classes,
+            tol=_TOL,
             features=(
                 graph.features if resident is None or scaling.changes else resident
             ),

@@ -143,7 +143,7 @@ def _multiply_by_affinity(
     directions = (centres / _norms(centres)).T.to(dtype)
     on_device = directions.to(device)
     n, width = features.shape
-    for rows in row_blocks(n, 4 * width):  # of which there are copies in float64
+    for rows in row_blocks(n, 16 * width):  # of which there are copies in float64
         block = features[rows]
         if sparse.issparse(block):
             block = block.astype(directions.numpy().dtype)

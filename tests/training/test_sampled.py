@@ -228,7 +228,7 @@ small = Graph._from_clean(adjacency[:1000][:, :1000], np.ones((1000, width), "f4
 fit(small, 500).predict(small)   # compiled before the limit
 status = open("/proc/self/status").read()
 used = int(status.split("VmData:")[1].split()[0])
-limit = used * 1024 + 250_000_000
+limit = used * 1024 + 330_000_000
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 try:
     np.array(arrays["features"])

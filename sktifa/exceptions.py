@@ -17,6 +17,7 @@ __all__ = [
     "ParameterError",
     "PerturbationWarning",
     "SktifaError",
+    "StorageError",
     "TrainingError",
 ]
 
@@ -58,6 +59,10 @@ class DatasetError(SktifaError, FileNotFoundError):
 
 class NotEnoughMemoryError(SktifaError, MemoryError):
     """The work doesn't fit in the memory of the device."""
+
+
+class StorageError(SktifaError, OSError):
+    """A file can't be written, or is not what it should be."""
 
 
 class TrainingError(SktifaError, RuntimeError):

@@ -450,6 +450,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         predicted = find_classes(self.predict(rows)[labeled], self.classes_)
         if not weight.any():
             raise LabelError("no labelled node has a sample_weight above zero.")
+        weight = weight / weight.max()  # sums of large ones are no floats
         return float(np.average(true == predicted, weights=weight))
 
     def embed(self, X: Graph | ArrayLike) -> NDArray[np.float32]:

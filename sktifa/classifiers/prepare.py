@@ -35,6 +35,7 @@ from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.scaling import Scaling
 from sktifa.training.encoders import EncoderSpec
+from sktifa.training.engine import as_pytorch_starts
 from sktifa.training.problem import Labels, Problem, Schedule
 from sktifa.training.sources import NodeFeatures, SampledBatches, Sampler
 from sktifa.training.terms import CrossEntropy
@@ -69,6 +70,7 @@ class _Nodes:
         return _Nodes(self.nodes[chosen], self.codes[chosen], self.weight[chosen])
 
 
+@as_pytorch_starts()
 def prepare(
     estimator: GNNClassifier,
     X: Any,

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import (
-    check_memory,
-)
+from sklearn.utils.validation import check_memory
 from torch import nn
 
 from sktifa.classifiers.gnn import GNNClassifier, SamplerName
@@ -29,7 +27,7 @@ from sktifa.contrast.pairs import (
     uniform_pairs,
 )
 from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
-from sktifa.exceptions import ParameterError
+from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph
 from sktifa.information.loss_weights import loss_weights, trust
 from sktifa.information.propagation import csr_device
@@ -454,9 +452,10 @@ loss_curve_, validation_scores_, validation_losses_
         self._check_ranges()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
-        memory = check_memory(self.memory)
         # The fingerprint stands for the graph, which would cost a hash a call.
-        information = memory.cache(_information, ignore=["graph", "device"])(
+        information = self._remembered(
+            _information,
+            ["graph", "device"],
             graph=graph,
             fingerprint=graph.fingerprint if self.memory else "",
             labels=labels,
@@ -468,7 +467,7 @@ loss_curve_, validation_scores_, validation_losses_
         perturber = GraphPerturber(
             graph.adjacency, rates.numpy(), **vars(self._perturbation_settings())
         )
-        sets = self._pair_sets(graph, information, memory, device, rng)
+        sets = self._pair_sets(graph, information, device, rng)
         parts["pairs"] = None
         if sets is not None:
             parts["pairs"] = PairSets(*sets, self.negative_weight)
@@ -481,7 +480,6 @@ loss_curve_, validation_scores_, validation_losses_
         self,
         graph: Graph,
         information: NDArray[np.float64],
-        memory: Any,
         device: torch.device,
         rng: np.random.Generator,
     ) -> tuple[Any, Any] | None:
@@ -496,9 +494,9 @@ loss_curve_, validation_scores_, validation_losses_
             sets = uniform_pairs(graph.n_nodes, end - begin, rng)
             positives, negatives = (torch.from_numpy(part).int() for part in sets)
             return positives, negatives
-        positives, negatives = memory.cache(
-            _pairs, ignore=["graph", "device", "distances"]
-        )(
+        positives, negatives = self._remembered(
+            _pairs,
+            ["graph", "device", "distances"],
             graph=graph,
             fingerprint=graph.fingerprint if self.memory else "",
             distribution=label_distribution(information, self.label_distribution),
@@ -515,9 +513,27 @@ loss_curve_, validation_scores_, validation_losses_
         """Return what the pairs of all fits on a graph start from, if it is kept."""
         if not self.memory or graph.n_nodes > LARGEST_SHARED:
             return None
-        return check_memory(self.memory).cache(_graph_distances, ignore=["graph"])(
-            graph=graph, fingerprint=graph.fingerprint, device=str(device)
+        return self._remembered(
+            _graph_distances,
+            ["graph"],
+            graph=graph,
+            fingerprint=graph.fingerprint,
+            device=str(device),
         )
+
+    def _remembered(
+        self, function: Callable[..., Any], ignore: list[str], **arguments: Any
+    ) -> Any:
+        """Call a function, or read from `memory` what it returned before."""
+        try:
+            memory = check_memory(self.memory)
+            return memory.cache(function, ignore=ignore)(**arguments)
+        except OSError as error:
+            place = getattr(self.memory, "location", self.memory)
+            raise StorageError(
+                f"memory={str(place)!r} can't be used: {error.strerror or error}. Make "
+                "room, name a folder elsewhere, or leave memory=None."
+            ) from error
 
     def _by_row(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Give nodes of the whole graph, or rows of an array, their values.

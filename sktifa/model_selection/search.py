@@ -47,7 +47,7 @@ from sktifa.cache import LocalMemory
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
-from sktifa.exceptions import ParameterError
+from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import is_labelled, with_unlabelled
 from sktifa.logs import say
@@ -584,8 +584,8 @@ class _Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if self.path.is_dir():
-            raise ParameterError(f"checkpoint={str(path)!r} is a folder: name a file.")
+        if self.path.exists() and not self.path.is_file():
+            raise ParameterError(f"checkpoint={str(path)!r} is no file: name one.")
         self._known: dict[str, dict[str, Any]] = {}
         text = self.path.read_text() if self.path.exists() else ""
         for line in text.splitlines():
@@ -595,9 +595,8 @@ class _Checkpoint:
                 self._known[record["key"]] = record["outcome"]
             except (ValueError, KeyError, TypeError):
                 continue
-        if text and not text.endswith("\n"):
-            with self.path.open("a") as file:
-                file.write("\n")
+        # Where nothing can be written, that is known before anything trains.
+        self._write("\n" if text and not text.endswith("\n") else "")
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return what is known of a task."""
@@ -608,9 +607,19 @@ class _Checkpoint:
     ) -> None:
         """Write an outcome to the end of the file."""
         record = {"key": key, "parameters": parameters, "outcome": outcome}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(record, default=_plain) + "\n")
+        self._write(json.dumps(record, default=_plain) + "\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(text)
+        except OSError as error:
+            raise StorageError(
+                f"the checkpoint {str(self.path)!r} can't be written: "
+                f"{error.strerror or error}. Make room, or name a file elsewhere; what "
+                "is in the file already is not trained again."
+            ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ trained as ours are. For a name of its own it needs an entry of `LAYERS`, too.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -55,6 +56,8 @@ EncoderName = Literal[
 ]
 ENCODERS: tuple[str, ...] = get_args(EncoderName)
 
+# Held by who draws from torch's global generator.
+_GENERATOR = threading.RLock()
 _GAT_HEADS = 8
 _FEAST_HEADS = 4
 # How far the seeds of two layers are apart: an odd number.
@@ -602,8 +605,12 @@ def _check_call(function: Callable[..., Any], n_arguments: int, wanted: str) -> 
 
 @contextmanager
 def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
-    """Lend torch's global generator a seed, and put its state back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    """Lend torch's global generator a seed, and put its state back afterwards.
+
+    One thread at a time has it.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with _GENERATOR, torch.random.fork_rng(devices=devices):
         if device.type == "cuda":
             torch.manual_seed(seed)
         else:

@@ -48,7 +48,7 @@ from sktifa.training.sources import Source, WholeGraph
 from sktifa.training.stacking import stack
 from sktifa.training.terms import Step
 
-__all__ = ["computing", "models_at_once", "train"]
+__all__ = ["as_pytorch_starts", "computing", "models_at_once", "train"]
 
 LEARNING_RATE_FLOOR = 1e-4
 # Adam's constants, PyTorch's own.
@@ -158,7 +158,7 @@ def _train_in_threads(
 
     def work(part: NDArray[np.intp]) -> list[Trained]:
         try:
-            with _as_pytorch_starts():
+            with as_pytorch_starts():
                 some = [problems[i] for i in part]
                 return _train_in_halves(
                     some, device, {**options, "interrupted": interrupted}
@@ -196,10 +196,11 @@ def _train_in_halves(
 
 
 class _Lent:
-    """How many threads PyTorch had before trainings took them, and how many train."""
+    """What the whole process had before trainings took it, and how many have it."""
 
     lock = threading.Lock()
     n_threads, n_trainings = 1, 0
+    dtype, n_in_float32 = torch.float32, 0
 
 
 @contextmanager
@@ -235,13 +236,13 @@ def computing(device: torch.device) -> Iterator[int]:
 
     Yields the number of threads that kernels may use.
     """
-    with on_device(device), _as_pytorch_starts(), _one_thread() as n_threads:
+    with on_device(device), as_pytorch_starts(), _one_thread() as n_threads:
         with cpu.spread_over(n_threads):
             yield n_threads
 
 
 @contextmanager
-def _as_pytorch_starts() -> Iterator[None]:
+def as_pytorch_starts() -> Iterator[None]:
     """Train as if the user had changed none of PyTorch's modes, and leave them so."""
     with (
         torch.inference_mode(False),
@@ -264,16 +265,19 @@ def _has_default_device() -> bool:
 
 @contextmanager
 def _float32() -> Iterator[None]:
-    """Make float32 the default, where the user has made something else it."""
-    before = torch.get_default_dtype()
-    if before == torch.float32:
-        yield
-        return
-    torch.set_default_dtype(torch.float32)
+    """Make float32 the default, for all threads until the last of them is done."""
+    with _Lent.lock:
+        if not _Lent.n_in_float32:
+            _Lent.dtype = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float32)
+        _Lent.n_in_float32 += 1
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        with _Lent.lock:
+            _Lent.n_in_float32 -= 1
+            if not _Lent.n_in_float32:
+                torch.set_default_dtype(_Lent.dtype)
 
 
 # --------------------------------------------------------------------------- one stack
@@ -783,8 +787,12 @@ class _Run:
             if fine:
                 self.kept[i] = self.ends[i]
             else:
-                self.logs[i].best_iter = self.logs[i].n_iter - 1
-                self._say_not_finite(i, self.logs[i].n_iter, np.nan)
+                log = self.logs[i]
+                log.best_iter = log.n_iter - 1
+                _warn(
+                    f"The update of epoch {log.n_iter} makes no finite model; that of "
+                    f"epoch {log.best_iter} is kept. {_not_finite_advice(self.all[i])}"
+                )
 
     def _ended(self, log: TrainingLog, number: int) -> bool:
         return log.best_iter == self.all[number].schedule.max_iter

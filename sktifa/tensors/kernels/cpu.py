@@ -7,6 +7,7 @@ is the same however many threads trained it. Tensors are contiguous.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -73,6 +74,11 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
         initializer=torch.set_num_threads,
         initargs=(1,),
     )
+
+
+# A forked child has the pools, but none of their threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _spread(

@@ -226,7 +226,7 @@ def test_a_checkpoint_that_cannot_be_written_is_noticed_before_training(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_checkpoint_is_a_file(data):
-    with pytest.raises(ParameterError, match="'/dev/full' is no file"):
+    with pytest.raises(ParameterError, match="'/dev/full' is a folder or device"):
         _search("/dev/full").fit(data.graph, data.target)
 
 

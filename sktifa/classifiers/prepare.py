@@ -181,6 +181,7 @@ def prepare(
     )
 
 
+@as_pytorch_starts()
 def warn_unless_graph_helps(problem: Problem) -> None:
     """Say where the labels show that edges tie unlike nodes."""
     codes = np.full(problem.graph.n_nodes, -1)

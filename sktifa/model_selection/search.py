@@ -585,7 +585,9 @@ class _Checkpoint:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_file():
-            raise ParameterError(f"checkpoint={str(path)!r} is no file: name one.")
+            raise ParameterError(
+                f"checkpoint={str(path)!r} is a folder or device: name a file."
+            )
         self._known: dict[str, dict[str, Any]] = {}
         text = self.path.read_text() if self.path.exists() else ""
         for line in text.splitlines():

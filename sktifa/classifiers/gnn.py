@@ -201,8 +201,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "encoder": [StrOptions(set(ENCODERS)), callable],
-        "hidden_size": [Interval(numbers.Integral, 1, None, closed="left")],
-        "n_layers": [Interval(numbers.Integral, 2, None, closed="left")],
+        "hidden_size": [Interval(numbers.Integral, 1, 2**20, closed="both")],
+        "n_layers": [Interval(numbers.Integral, 2, 1000, closed="both")],
         "dropout": [Interval(numbers.Real, 0, 1, closed="left")],
         "residual": ["boolean"],
         "normalization": [StrOptions({"batch", "layer"}), None],

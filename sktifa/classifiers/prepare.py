@@ -38,7 +38,7 @@ from sktifa.training.encoders import EncoderSpec
 from sktifa.training.engine import as_pytorch_starts
 from sktifa.training.problem import Labels, Problem, Schedule
 from sktifa.training.sources import NodeFeatures, SampledBatches, Sampler
-from sktifa.training.terms import CrossEntropy
+from sktifa.training.terms import CrossEntropy, Term
 
 if TYPE_CHECKING:
     from sktifa.classifiers.gnn import GNNClassifier
@@ -148,6 +148,12 @@ def prepare(
             estimator, sampler, graph, train, scaling, device, rng, validates
         )
     extra = tuple(estimator.extra_terms or ())
+    for place, term in enumerate(extra):
+        if not isinstance(term, Term):
+            raise ParameterError(
+                f"extra_terms[{place}] is {term!r}, not a term: inherit "
+                "sktifa.training.terms.Term."
+            )
     if any(term.n_views for term in extra) and not parts.get("n_views"):
         raise ParameterError(
             "a term of extra_terms looks at perturbed views, which "

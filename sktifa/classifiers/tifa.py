@@ -190,7 +190,7 @@ loss_curve_, validation_scores_, validation_losses_
         "decay_hops": [Interval(numbers.Integral, 0, None, closed="left")],
         "pairing": [StrOptions({"tifa", "uniform"}), None],
         "pair_weight": [Interval(numbers.Real, 0, None, closed="left")],
-        "negative_weight": [Interval(numbers.Real, 0, None, closed="left")],
+        "negative_weight": [Interval(numbers.Real, 0, 1e6, closed="both")],
         "hop_weight": [Interval(numbers.Real, 0, None, closed="left")],
         "feature_weight": [Interval(numbers.Real, 0, None, closed="left")],
         "n_positives": [Interval(numbers.Integral, 0, None, closed="left")],

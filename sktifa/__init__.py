@@ -23,6 +23,7 @@ from sktifa.model_selection import (
     paper_grid,
     paper_preset,
 )
+from sktifa.persistence import load, save
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.versions import show_versions
 
@@ -48,9 +49,11 @@ __all__ = [
     "fetch_heterophilous",
     "fetch_ogbn",
     "fetch_planetoid",
+    "load",
     "load_digits_graph",
     "make_block_graph",
     "paper_grid",
     "paper_preset",
+    "save",
     "show_versions",
 ]

@@ -1,0 +1,164 @@
+"""Models in files: what is written comes back, and what is opened runs nothing."""
+
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+
+from sktifa import GNNClassifier, TIFAGCLClassifier, make_block_graph
+from sktifa.exceptions import ParameterError, StorageError
+from sktifa.persistence import load, save
+
+FIXTURE = Path(__file__).parent / "files" / "model_0_1_0.npz"
+FAST = {"max_iter": 3, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_block_graph(60, 3, random_state=0)
+
+
+@pytest.fixture(
+    params=[
+        lambda: GNNClassifier(class_weight={"0": 2, "1": 1}, **FAST),
+        lambda: GNNClassifier("gat", feature_norm="standard", **FAST),
+        lambda: TIFAGCLClassifier(setting="inductive", **FAST),
+    ],
+    ids=["weighted", "gat", "inductive"],
+)
+def model(request, data):
+    part = np.arange(0, 60, 2)
+    return request.param().fit(data.graph[part], data.target[part].astype(str))
+
+
+def _joblib_round_trip(model, path):
+    joblib.dump(model, path)
+    return joblib.load(path)
+
+
+def _own_round_trip(model, path):
+    save(model, path)
+    return load(path)
+
+
+@pytest.mark.parametrize("round_trip", [_joblib_round_trip, _own_round_trip])
+def test_what_is_written_comes_back(model, data, tmp_path, round_trip):
+    again = round_trip(model, tmp_path / "model")
+    graph = data.graph
+    np.testing.assert_array_equal(
+        again.predict_proba(graph), model.predict_proba(graph)
+    )
+    np.testing.assert_array_equal(again.predict(graph), model.predict(graph))
+    assert again.get_params() == model.get_params()
+    assert again.loss_curve_ == model.loss_curve_
+    assert vars(again).keys() == vars(model).keys()
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_model_of_0_1_0_opens(data):
+    model = load(FIXTURE)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    expected = np.load(FIXTURE.with_name("model_0_1_0_proba.npy"))
+    np.testing.assert_allclose(model.predict_proba(data.graph), expected, rtol=1e-4)
+
+
+def test_another_format_says_which_version_reads_it(data, tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    monkeypatch.setattr("sktifa.persistence._FORMAT", 99)
+    save(GNNClassifier(**FAST).fit(data.graph, data.target), path)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match=r"written by sktifa 0.*format 99"):
+        load(path)
+
+
+def test_a_full_disk_leaves_the_old_file_whole(data, tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    model = GNNClassifier(**FAST).fit(data.graph, data.target)
+    save(model, path)
+    before = path.read_bytes()
+
+    def full(file, **arrays):
+        file.write(b"half of")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(StorageError, match="model.npz.*No space left on device"):
+        save(model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.npz"]
+
+
+class _Planted:
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_planted_command_does_not_run(tmp_path):
+    planted, path = tmp_path / "it_ran", tmp_path / "model"
+    path.write_bytes(pickle.dumps(_Planted(planted)))
+    with pytest.raises(StorageError, match="not a whole file"):
+        load(path)
+    with path.open("wb") as file:
+        np.savez(file, header=np.array([_Planted(planted)], dtype=object))
+    with pytest.raises(StorageError, match="not a whole file"):
+        load(path)
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"<html>"])
+def test_what_is_no_model_is_refused(tmp_path, content):
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="model' is not a whole file"):
+        load(path)
+
+
+def _own(n_features, n_classes):
+    import torch
+
+    class Own(torch.nn.Linear):
+        def forward(self, x, edge_index):
+            return super().forward(x)
+
+    return Own(n_features, n_classes)
+
+
+def test_what_cannot_be_saved_is_said(data, tmp_path):
+    graph, y = data.graph, data.target
+    for model, word in [
+        (GNNClassifier(), "not fitted"),
+        (GNNClassifier(_own, **FAST).fit(graph, y), "your own code"),
+        (GNNClassifier(**FAST).fit(graph.features, y), "keeps its rows"),
+    ]:
+        with pytest.raises(ParameterError, match=word):
+            save(model, tmp_path / "model")
+    assert not os.listdir(tmp_path)
+
+
+def test_skops_trusts_our_classes_alone(model, data):
+    skops = pytest.importorskip("skops.io")
+    written = skops.dumps(model)
+    untrusted = skops.get_untrusted_types(data=written)
+    assert untrusted and all(name.startswith("sktifa.") for name in untrusted)
+    again = skops.loads(written, trusted=untrusted)
+    graph = data.graph
+    np.testing.assert_array_equal(again.predict(graph), model.predict(graph))
+
+
+def test_skops_tells_of_what_is_planted(data, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    model = GNNClassifier(**FAST).fit(data.graph, data.target)
+    clean = set(skops.get_untrusted_types(data=skops.dumps(model)))
+    model.planted_ = _Planted(tmp_path / "it_ran")
+    written = skops.dumps(model)
+    assert set(skops.get_untrusted_types(data=written)) > clean
+    with pytest.raises(TypeError, match="[Uu]ntrusted"):
+        skops.loads(written, trusted=sorted(clean))
+    assert not (tmp_path / "it_ran").exists()

@@ -36,6 +36,7 @@ from sktifa.exceptions import (
     NodeNameError,
     NotEnoughMemoryError,
     ParameterError,
+    StorageError,
 )
 
 if TYPE_CHECKING:
@@ -1596,15 +1597,32 @@ def _rows(features: Any, nodes: NDArray[np.int64]) -> Any:
         base = getattr(base, "base", None)
     if base is None or not features.shape[1]:
         return features[nodes]
-    handle, path = tempfile.mkstemp(prefix="sktifa-", suffix=".features")
-    os.close(handle)
     shape = (len(nodes), features.shape[1])
+    path = _reserved_file(shape[0] * shape[1] * features.dtype.itemsize)
     rows = np.memmap(path, dtype=features.dtype, mode="w+", shape=shape)
     weakref.finalize(rows, Path(path).unlink, missing_ok=True)
     step = max(1, _BLOCK // shape[1])
     for begin in range(0, len(nodes), step):
         rows[begin : begin + step] = features[nodes[begin : begin + step]]
     return rows
+
+
+def _reserved_file(n_bytes: int) -> str:
+    """Make a temporary file whose space is there: a full disk would end the process."""
+    handle, path = tempfile.mkstemp(prefix="sktifa-", suffix=".features")
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, max(n_bytes, 1))
+    except OSError as error:
+        Path(path).unlink()
+        raise StorageError(
+            f"the features of the nodes that training sees take {n_bytes:,} bytes of "
+            f"temporary files, which {tempfile.gettempdir()} does not have "
+            f"({error.strerror}): set TMPDIR to a folder that has."
+        ) from error
+    finally:
+        os.close(handle)
+    return path
 
 
 def _frozen(array: Any) -> Any:

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import joblib
@@ -15,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sktifa import (
     BatchedGridSearchCV,
     GNNClassifier,
+    Graph,
     TIFAGCLClassifier,
     make_block_graph,
 )
@@ -278,3 +280,23 @@ def test_a_result_that_cannot_be_cached_is_used_all_the_same(
             data.graph, data.target
         )
     assert model.loss_curve_ == plain.loss_curve_
+
+
+def test_a_full_temporary_disk_is_told_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "features.npy"
+    np.save(file, np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
+    made = make_block_graph(60, 3, random_state=0)
+    graph = Graph._from_clean(made.graph.adjacency, np.load(file, mmap_mode="r"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    def full(handle, offset, length):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"960 bytes .*scratch.*set TMPDIR"):
+        graph.subgraph(np.arange(30))
+    assert not list(scratch.iterdir())

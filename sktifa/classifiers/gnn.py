@@ -201,7 +201,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "encoder": [StrOptions(set(ENCODERS)), callable],
-        "hidden_size": [Interval(numbers.Integral, 1, 2**20, closed="both")],
+        "hidden_size": [Interval(numbers.Integral, 1, 2**48, closed="both")],
         "n_layers": [Interval(numbers.Integral, 2, 1000, closed="both")],
         "dropout": [Interval(numbers.Real, 0, 1, closed="left")],
         "residual": ["boolean"],

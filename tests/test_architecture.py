@@ -68,7 +68,11 @@ def test_a_module_imports_from_above_alone(module):
     order = rooms_of_the_page()
     place = order.index(room(module))
     allowed = {*order[: place + 1]}
-    if room(module) in ("cli", "persistence", "versions"):  # which tell the package's own version
+    if room(module) in (
+        "cli",
+        "persistence",
+        "versions",
+    ):  # which tell the package's own version
         allowed.add("__init__")
     assert {room(other) for other in IMPORTS[module]} <= allowed
 

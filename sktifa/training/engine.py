@@ -335,7 +335,7 @@ class _Run:
         self.kept: dict[int, dict[str, Tensor]] = {}
         self.ends: dict[int, dict[str, Tensor]] = {}
         self.errors: dict[int, Exception] = {}
-        self.n_views, self.needs_clean = problems[0].n_views, problems[0].needs_clean
+        self.needs_clean = problems[0].needs_clean
 
     def train(self) -> list[Trained]:
         """Run until the last model has stopped, and keep the best of each."""

@@ -134,6 +134,8 @@ class Graph:
         For the result of `subgraph`: each node's number in the graph it came from.
     is_whole : bool
         Whether all nodes are selected, in order.
+    has_own_features : bool
+        Whether each node has but a feature of its own, as ``features=None`` makes.
     fingerprint : str
         A hash of adjacency and features, the same in every process and for every
         selection of the graph.
@@ -735,6 +737,17 @@ class Graph:
     def n_features(self) -> int:
         """Number of feature columns."""
         return self.features.shape[1]
+
+    @property
+    def has_own_features(self) -> bool:
+        """Whether features are what None makes: each node has one of its own."""
+        matrix = self.features
+        return (
+            sp.issparse(matrix)
+            and matrix.shape[0] == matrix.shape[1] == matrix.nnz
+            and bool((matrix.data == 1).all())
+            and np.array_equal(matrix.indices, np.arange(matrix.nnz))
+        )
 
     @property
     def fingerprint(self) -> str:

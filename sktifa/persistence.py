@@ -1,4 +1,4 @@
-"""Models in files that hold arrays and JSON, and run nothing when they are opened."""
+"""Models in files of tensors and JSON, which run nothing when they are opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as as_bytes
 
 import sktifa
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
@@ -19,22 +21,35 @@ from sktifa.training.encoders import EncoderSpec
 
 __all__ = ["load", "save"]
 
-# Raised whenever a file of the version before can't be read as it is.
-_FORMAT = 1
+# 1 was an npz archive. Raised whenever a file of the version before can't be read.
+_FORMAT = 2
 _MODELS = {model.__name__: model for model in (GNNClassifier, TIFAGCLClassifier)}
 # Prediction needs none of these, which hold others' code or run in a fit alone.
 _LEFT_OUT = ("memory", "sampler", "extra_terms", "random_state")
-_NUMBERS = ("n_features_in_", "n_iter_", "best_iter_", "_n_nodes")
+_FACTS = ("n_features_in_", "n_iter_", "best_iter_", "fitted_on_")
 _CURVES = ("loss_curve_", "validation_scores_", "validation_losses_")
 _ARRAYS = ("classes_", "gain_", "loss_weights_", "_seen_nodes")
+# What reading another file, or half of one, raises.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    EOFError,
+    SafetensorError,
+    zipfile.BadZipFile,
+)
 
 
 def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to a file.
 
-    The file is an npz archive of arrays, with what is not an array as JSON. A full disk
-    leaves what was there. Where `memory`, `sampler`, `extra_terms` or `random_state`
-    are objects they are left out: prediction needs none.
+    The file is one of safetensors; what is no tensor stands as JSON in its metadata:
+    version, parameters, classes, and in `fitted_on_` the size and the fingerprint of
+    the graph of `fit`. A full disk leaves what was there. Where `memory`, `sampler`,
+    `extra_terms` or `random_state` are objects they are left out: prediction needs
+    none.
 
     Parameters
     ----------
@@ -55,8 +70,10 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
     >>> import sktifa
     >>> data = sktifa.make_block_graph(60, 3, random_state=0)
     >>> model = sktifa.GNNClassifier(max_iter=5, random_state=0, device="cpu")
-    >>> sktifa.save(model.fit(data.graph, data.target), "model.npz")  # doctest: +SKIP
-    >>> sktifa.load("model.npz").predict(data.graph)  # doctest: +SKIP
+    >>> model.fit(data.graph, data.target).fitted_on_["n_nodes"]
+    60
+    >>> sktifa.save(model, "model.safetensors")  # doctest: +SKIP
+    >>> sktifa.load("model.safetensors").predict(data.graph)  # doctest: +SKIP
     """
     kind, state = type(model).__name__, model.__getstate__()
     if _MODELS.get(kind) is not type(model):
@@ -83,6 +100,15 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
     weights = parameters.get("class_weight")
     if isinstance(weights, dict):  # JSON's keys are strings
         parameters["class_weight"] = [[k, v] for k, v in weights.items()]
+    values = {name: state[name] for name in _ARRAYS if state.get(name) is not None}
+    if "feature_names_in_" in state:
+        values["feature_names_in_"] = state["feature_names_in_"].astype(str)
+    for name in ("mean", "scale"):
+        if (learned := getattr(state["scaling_"], name)) is not None:
+            values[f"scaling/{name}"] = learned
+    values |= {f"network/{k}": v for k, v in state["_network_state"].items()}
+    # There are no tensors of text.
+    texts = {k: v.tolist() for k, v in values.items() if v.dtype.kind == "U"}
     header = {
         "format": _FORMAT,
         "sktifa": sktifa.__version__,
@@ -90,21 +116,17 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
         "parameters": parameters,
         "spec": asdict(state["spec_"]),
         "norm": state["scaling_"].norm,
-        "attributes": {name: state[name] for name in (*_NUMBERS, *_CURVES)},
+        "attributes": {name: state[name] for name in (*_FACTS, *_CURVES)},
+        "texts": texts,
     }
-    arrays = {name: state[name] for name in _ARRAYS if state.get(name) is not None}
-    if "feature_names_in_" in state:
-        arrays["feature_names_in_"] = state["feature_names_in_"].astype(str)
-    for name in ("mean", "scale"):
-        if (values := getattr(state["scaling_"], name)) is not None:
-            arrays[f"scaling/{name}"] = values
-    arrays |= {f"network/{k}": v for k, v in state["_network_state"].items()}
-    text = json.dumps(header, default=_plain)
+    content = as_bytes(
+        {k: np.ascontiguousarray(v) for k, v in values.items() if k not in texts},
+        metadata={"sktifa": json.dumps(header, default=_plain)},
+    )
     path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
-            np.savez(file, header=np.array(text), **arrays)
+        part.write_bytes(content)
         os.replace(part, path)
     except OSError as error:
         raise StorageError(
@@ -134,21 +156,20 @@ def load(path: str | os.PathLike[str]) -> Any:
         If it is no such file, or one of a format that this version doesn't read.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(str(arrays.pop("header")[()]))
+        header, arrays = _read(path)
         made_by, format_ = header["sktifa"], header["format"]
     except FileNotFoundError as error:
         raise StorageError(f"there is no file {str(path)!r}.") from error
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
-        raise _no_model(path) from error
-    except zipfile.BadZipFile as error:
-        raise _no_model(path) from error
-    if format_ != _FORMAT:
+    except _UNREADABLE as error:
+        raise StorageError(
+            f"{str(path)!r} is not a whole file of sktifa.save; models that joblib has "
+            "written are opened by joblib.load."
+        ) from error
+    if format_ not in (1, _FORMAT):
         raise StorageError(
             f"{str(path)!r} was written by sktifa {made_by} in format {format_}, but "
-            f"sktifa {sktifa.__version__} reads format {_FORMAT}: open it with the "
-            "version that wrote it."
+            f"sktifa {sktifa.__version__} reads formats up to {_FORMAT}: open it with "
+            "the version that wrote it."
         )
     try:
         return _rebuilt(header, arrays)
@@ -159,6 +180,21 @@ def load(path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a file tells in JSON, and its arrays."""
+    with Path(path).open("rb") as opened:
+        is_archive = opened.read(2) == b"PK"
+    if is_archive:  # format 1
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        return json.loads(str(arrays.pop("header")[()])), arrays
+    with safe_open(path, "numpy") as file:
+        header = json.loads(file.metadata()["sktifa"])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}
+    texts = {name: np.array(text) for name, text in header["texts"].items()}
+    return header, arrays | texts
+
+
 def _rebuilt(header: dict[str, Any], arrays: dict[str, Any]) -> Any:
     parameters = header["parameters"]
     if isinstance(parameters["class_weight"], list):
@@ -167,8 +203,9 @@ def _rebuilt(header: dict[str, Any], arrays: dict[str, Any]) -> Any:
         if isinstance(value, list):
             parameters[name] = tuple(value)
     model = _MODELS[header["model"]](**parameters)
-    state = {**model.__getstate__(), **header["attributes"]}
-    state |= {"_row_graph": None, "_seen_nodes": None}
+    # Format 1 doesn't tell of the graph.
+    absent = dict.fromkeys(["_row_graph", "_seen_nodes", "fitted_on_"])
+    state = {**model.__getstate__(), **absent, **header["attributes"]}
     state["spec_"] = EncoderSpec(**header["spec"])
     state["scaling_"] = Scaling(
         header["norm"],
@@ -185,13 +222,6 @@ def _rebuilt(header: dict[str, Any], arrays: dict[str, Any]) -> Any:
     }
     model.__setstate__({**state, **arrays})
     return model
-
-
-def _no_model(path: Any) -> StorageError:
-    return StorageError(
-        f"{str(path)!r} is not a whole file of sktifa.save; models that "
-        "joblib has written are opened by joblib.load."
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ _PACKAGES = (
     "scipy",
     "numba",
     "joblib",
+    "safetensors",
     "pandas",
     "networkx",
     "matplotlib",

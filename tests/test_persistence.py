@@ -1,16 +1,18 @@
 """Models in files: what is written comes back, and what is opened runs nothing."""
 
 import errno
+import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 
-from sktifa import GNNClassifier, TIFAGCLClassifier, make_block_graph
-from sktifa.exceptions import ParameterError, StorageError
+from sktifa import GNNClassifier, Graph, TIFAGCLClassifier, make_block_graph
+from sktifa.exceptions import GraphError, GraphWarning, ParameterError, StorageError
 from sktifa.persistence import load, save
 
 FIXTURE = Path(__file__).parent / "files" / "model_0_1_0.npz"
@@ -55,6 +57,8 @@ def test_what_is_written_comes_back(model, data, tmp_path, round_trip):
     np.testing.assert_array_equal(again.predict(graph), model.predict(graph))
     assert again.get_params() == model.get_params()
     assert again.loss_curve_ == model.loss_curve_
+    assert again.fitted_on_ == model.fitted_on_
+    assert again.classes_.dtype.kind == model.classes_.dtype.kind
     assert vars(again).keys() == vars(model).keys()
     assert os.listdir(tmp_path) == ["model"]
 
@@ -64,10 +68,54 @@ def test_a_model_of_0_1_0_opens(data):
     assert model.classes_.tolist() == ["a", "b", "c"]
     expected = np.load(FIXTURE.with_name("model_0_1_0_proba.npy"))
     np.testing.assert_allclose(model.predict_proba(data.graph), expected, rtol=1e-4)
+    assert model.fitted_on_ is None
+
+
+def test_any_reader_of_safetensors_reads_what_is_in_the_file(model, data, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save(model, path)
+    content = path.read_bytes()
+    # The format's own words: eight bytes of length, then JSON.
+    length = int.from_bytes(content[:8], "little")
+    tensors = json.loads(content[8 : 8 + length])
+    told = json.loads(tensors.pop("__metadata__")["sktifa"])
+    assert told["texts"]["classes_"] == ["0", "1", "2"]
+    assert told["attributes"]["fitted_on_"] == {
+        "n_nodes": 60,
+        "n_edges": data.graph.n_edges,
+        "n_features": data.graph.n_features,
+        "fingerprint": data.graph.fingerprint,
+    }
+    state = model.__getstate__()["_network_state"]
+    assert {f"network/{name}" for name in state} <= tensors.keys()
+    for name, value in state.items():
+        begin, end = tensors[f"network/{name}"]["data_offsets"]
+        assert content[8 + length :][begin:end] == value.tobytes()
+
+
+def test_a_model_without_features_tells_of_other_nodes(data, tmp_path):
+    graph = Graph(data.graph.adjacency)
+    save(GNNClassifier(**FAST).fit(graph, data.target), tmp_path / "model")
+    model = load(tmp_path / "model")
+    again = Graph(data.graph.adjacency.copy())
+    assert again.fingerprint == model.fitted_on_["fingerprint"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(again)
+    other = Graph(data.graph.adjacency[::-1, ::-1])
+    with pytest.warns(GraphWarning, match="node 0 of this graph") as told:
+        model.predict(other[:5])
+    assert told[0].filename == __file__
+    with pytest.raises(GraphError, match="knows the nodes of fit alone"):
+        model.predict(graph.subgraph(np.arange(9)).with_features(None))
+    with_features = GNNClassifier(**FAST).fit(data.graph, data.target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_features.predict(data.graph.subgraph(np.arange(9)))
 
 
 def test_another_format_says_which_version_reads_it(data, tmp_path, monkeypatch):
-    path = tmp_path / "model.npz"
+    path = tmp_path / "model.safetensors"
     monkeypatch.setattr("sktifa.persistence._FORMAT", 99)
     save(GNNClassifier(**FAST).fit(data.graph, data.target), path)
     monkeypatch.undo()
@@ -76,20 +124,21 @@ def test_another_format_says_which_version_reads_it(data, tmp_path, monkeypatch)
 
 
 def test_a_full_disk_leaves_the_old_file_whole(data, tmp_path, monkeypatch):
-    path = tmp_path / "model.npz"
+    path = tmp_path / "model.safetensors"
     model = GNNClassifier(**FAST).fit(data.graph, data.target)
     save(model, path)
     before = path.read_bytes()
 
-    def full(file, **arrays):
-        file.write(b"half of")
+    def full(part, content):
+        with part.open("wb") as file:
+            file.write(content[:100])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(StorageError, match="model.npz.*No space left on device"):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match="model.safetensors.*No space left"):
         save(model, path)
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["model.npz"]
+    assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 class _Planted:

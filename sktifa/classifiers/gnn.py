@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,7 @@ from sktifa.callers import (
 from sktifa.checks import check_rows
 from sktifa.classifiers.prepare import prepare, warn_unless_graph_helps
 from sktifa.device import on_device, resolve_device
-from sktifa.exceptions import GraphError, LabelError
+from sktifa.exceptions import GraphError, GraphWarning, LabelError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.labels import (
@@ -160,6 +161,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         What is done to features before the first layer.
     sampler_ : sampler
         The fitted sampler, where there is one. Left out of pickles.
+    fitted_on_ : dict
+        The graph of `fit`: its `n_nodes`, `n_edges`, `n_features` and `fingerprint`,
+        which tells whether another graph is the same.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
@@ -247,8 +251,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     spec_: EncoderSpec
     scaling_: Scaling
     sampler_: Sampler
+    fitted_on_: dict[str, Any]
     # What a fit leaves for prediction and for `_by_row`.
-    _n_nodes: int
     _row_graph: RowGraph | None
     _seen_nodes: NDArray[np.int64] | None
 
@@ -627,11 +631,18 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     "pipeline sktifa.OnFeatures keeps the graph), or predict rows."
                 )
             if graph.n_features != self.n_features_in_:
+                mend = "give the features of training, in the same order."
+                if graph.has_own_features:
+                    mend = (
+                        "without features a model knows the nodes of fit alone; give "
+                        "both graphs features."
+                    )
                 raise GraphError(
                     f"the graph has {graph.n_features} features, but "
                     f"{type(self).__name__} was fitted with {self.n_features_in_}: "
-                    "give the features of training, in the same order."
+                    + mend
                 )
+            self._warn_of_other_nodes(graph)
             names = getattr(self, "feature_names_in_", None)
             if names is not None and graph.feature_names is not None:
                 differs = np.flatnonzero(names != np.array(graph.feature_names))
@@ -642,6 +653,19 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                         f"{names[at]!r} in fit: give the features in the same order."
                     )
         return graph
+
+    def _warn_of_other_nodes(self, graph: Graph) -> None:
+        """Say that a model without features takes nodes for those of `fit`."""
+        on = self.fitted_on_
+        if on and graph.has_own_features and graph.fingerprint != on["fingerprint"]:
+            warnings.warn(
+                f"{type(self).__name__} was fitted without features on another graph, "
+                f"of {on['n_edges']:,} edges, and knows its nodes by their numbers "
+                f"alone: node 0 of this graph, of {graph.n_edges:,} edges, is taken "
+                "for node 0 of that. Give features if these are other nodes.",
+                GraphWarning,
+                stacklevel=5,
+            )
 
     # ---------------------------------------------------------- scikit-learn
 

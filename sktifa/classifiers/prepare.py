@@ -269,7 +269,12 @@ def _labeled_nodes(
             "sample_weight and class_weight leave no labelled node any weight: give "
             "some node a weight above 0."
         )
-    estimator._n_nodes = X.n_nodes
+    estimator.fitted_on_ = {
+        "n_nodes": X.n_nodes,
+        "n_edges": X.n_edges,
+        "n_features": X.n_features,
+        "fingerprint": X.fingerprint,
+    }
     return X, _Nodes(X.nodes, codes, weight)
 
 

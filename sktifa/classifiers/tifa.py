@@ -541,7 +541,7 @@ loss_curve_, validation_scores_, validation_losses_
         NaN for those that training did not see.
         """
         if self._seen_nodes is not None:
-            everyone = np.full(self._n_nodes, np.nan)
+            everyone = np.full(self.fitted_on_["n_nodes"], np.nan)
             everyone[self._seen_nodes] = values
             values = everyone
         if self._row_graph is None:

@@ -5,8 +5,8 @@ From CSV files to predictions
 **Problem.** A table of customers with text, gaps and a few known answers, a table of
 who calls whom, and an answer wanted for every customer, by name.
 
-**Method.** ``Graph.read`` makes the graph, any classifier the predictions, ``by_name``
-puts them beside the names.
+**Method.** ``Graph.read`` makes the graph, any classifier the predictions, and
+``set_output`` has them come back by name.
 
 **Comparison.** The same table without the calls.
 """
@@ -74,8 +74,8 @@ print(*data.report, sep="\n")
 # -------------------
 
 model = TIFAGCLClassifier(missing_label=None, max_iter=100, random_state=0)
-model.fit(graph, y)
-answer = graph.by_name(model.predict_proba(graph), columns=model.classes_)
+model.set_output(transform="pandas").fit(graph, y)
+answer = model.predict_proba(graph)
 answer.to_csv(folder / "predictions.csv")
 print(answer.head().round(2))
 

@@ -8,12 +8,15 @@ whose methods are running, the nearest first.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import sklearn
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
@@ -25,6 +28,7 @@ from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterErr
 __all__ = [
     "announce_array",
     "ends_the_loop",
+    "goes_to_user",
     "refuse_cut",
     "refuse_lost_graph",
     "refuse_marks_as_class",
@@ -35,6 +39,17 @@ __all__ = [
 # all or no training nodes have is predicted without a look at any.
 _ON_PURPOSE = {"_concatenate_predictions", "_ConstantPredictor"}
 
+
+# Where `predict` returns what that of another estimator does, and nothing else.
+_HAND_ON = {
+    "sklearn.pipeline",
+    "sklearn.model_selection._classification_threshold",
+    "sklearn.model_selection._search",
+    "sktifa.compose",
+}
+_PACKAGES = tuple(
+    f"{Path(file).parent}{os.sep}" for file in (__file__, sklearn.__file__)
+)
 
 _last_was_interrupted = False
 
@@ -244,6 +259,18 @@ def ends_the_loop(interrupted: bool) -> bool:
         and not name.startswith(("sklearn.base", "sklearn.pipeline", "sklearn.utils"))
         for name in modules
     )
+
+
+def goes_to_user() -> bool:
+    """Tell whether the caller's result goes to a user.
+
+    Code of scikit-learn's, and ours, that works on with what is predicted knows it by
+    position.
+    """
+    for frame in _frames(3):
+        if frame.f_globals.get("__name__") not in _HAND_ON:
+            return not frame.f_code.co_filename.startswith(_PACKAGES)
+    return True
 
 
 def _length(X: Any) -> int | None:

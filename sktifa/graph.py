@@ -31,7 +31,6 @@ from sktifa.exceptions import (
     GraphError,
     GraphWarning,
     LabelError,
-    MissingPackageError,
     NodeIndexError,
     NodeNameError,
     NotEnoughMemoryError,
@@ -897,8 +896,9 @@ class Graph:
     def by_name(self, values: ArrayLike, columns: Iterable[Any] | None = None) -> Any:
         """Put one value or row a (selected) node beside the nodes' names.
 
-        Estimators return arrays, as scikit-learn's do: in the order of the nodes that
-        they were given. This is the way back to names.
+        Estimators return arrays, as scikit-learn's do, in the order of the nodes that
+        they were given: this is the way back to names, for arrays of any origin. What
+        has `set_output` can return names itself.
 
         Parameters
         ----------
@@ -927,13 +927,7 @@ class Graph:
         >>> graph.by_name([0.25, 0.75])["bob"]
         np.float64(0.75)
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise MissingPackageError(
-                "by_name needs pandas: pip install sktifa[tables], or put "
-                "graph.node_names[graph.nodes] beside the values"
-            ) from error
+        from sktifa.frames import by_name
 
         array = as_array(values, "values")
         if array.ndim not in (1, 2) or len(array) != len(self):
@@ -942,13 +936,11 @@ class Graph:
                 f"selected nodes, got shape {array.shape}: give what a model returned "
                 "for this very selection"
             )
-        names = self.nodes if self.node_names is None else self.node_names[self.nodes]
-        index = pd.Index(names, name="node")
-        if array.ndim == 1 and columns is None:
-            return pd.Series(array, index=index)
-        return pd.DataFrame(
-            array, index=index, columns=None if columns is None else list(columns)
-        )
+        return by_name(array, self._names_or_numbers(), columns)
+
+    def _names_or_numbers(self) -> NDArray[Any]:
+        """Return what to call the selected nodes."""
+        return self.nodes if self.node_names is None else self.node_names[self.nodes]
 
     def _node_of_name(self) -> dict[Any, int]:
         whole = self._whole

@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import nn
 
 from sktifa import distributed
 from sktifa.callers import (
     ends_the_loop,
+    goes_to_user,
     refuse_marks_as_class,
     refuse_marks_as_wrong,
 )
@@ -27,6 +29,7 @@ from sktifa.checks import check_rows
 from sktifa.classifiers.prepare import prepare, warn_unless_graph_helps
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import GraphError, GraphWarning, LabelError
+from sktifa.frames import by_name
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.labels import (
@@ -379,12 +382,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n,)
-            Labels.
+            Labels. A Series or data frame by name where `set_output` asks for it.
         """
         codes = self._run(
             X, lambda graph, nodes: graph.logits(self.network_, nodes).argmax(1)
         )
-        return self.classes_[codes]
+        return self._by_name(self.classes_[codes], X, "prediction")
 
     def predict_proba(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
         """Predict the probability of each class.
@@ -397,11 +400,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of float64, shape (n, n_classes)
-            Rows sum to one; columns follow `classes_`.
+            Rows sum to one; columns follow `classes_`. A data frame by name where
+            `set_output` asks for it.
         """
         logits = self._logits(X)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
+        return self._by_name(odds / odds.sum(axis=1, keepdims=True), X)
 
     def decision_function(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
         """Return the encoder's scores.
@@ -414,10 +418,13 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of float64, shape (n, n_classes), or (n,) for two classes
-            Logits; for two classes the second's minus the first's.
+            Logits; for two classes the second's minus the first's. By name where
+            `set_output` asks for it.
         """
         logits = self._logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+        if logits.shape[1] == 2:
+            logits = logits[:, 1] - logits[:, 0]
+        return self._by_name(logits, X, "decision")
 
     def score(
         self,
@@ -470,6 +477,52 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of float32, shape (n, hidden_size)
         """
         return self._run(X, lambda graph, nodes: graph.embed(self.network_, nodes))
+
+    def set_output(
+        self, *, transform: Literal["default", "pandas", "polars"] | None = None
+    ) -> GNNClassifier:
+        """Choose what predictions come back as: arrays, or tables by node name.
+
+        As everywhere in scikit-learn, whose ``set_config(transform_output="pandas")``
+        has the same effect on all estimators.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None, default=None
+            - "default": arrays, in the order of the (selected) nodes.
+            - "pandas": `predict` gives a Series, `predict_proba` a DataFrame with a
+              column a class, indexed by the nodes' names or, where they have none,
+              their numbers. Of a data frame's rows the index is theirs.
+            - "polars": data frames, whose first column, "node", has the names.
+            - None: no change.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Names come back through pipelines and searches too. scikit-learn's own code,
+        such as a scorer or a vote, is given arrays whatever is chosen. Set it on the
+        classifier, ``pipeline[-1].set_output(...)``: a pipeline's own `set_output`
+        tells transformers alone.
+
+        Examples
+        --------
+        >>> from sktifa import GNNClassifier, Graph
+        >>> graph = Graph(
+        ...     [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]],
+        ...     node_names=["ann", "bob", "cat", "dan"],
+        ... )
+        >>> model = GNNClassifier(max_iter=20, random_state=0, device="cpu")
+        >>> model = model.set_output(transform="pandas")
+        >>> model.fit(graph[["ann", "cat"]], ["golf", "chess"]).predict(graph)["bob"]
+        'golf'
+        """
+        if transform is not None:
+            # Where clone() and the global configuration look.
+            self._sklearn_output_config = {"transform": transform}
+        return self
 
     # ------------------------------------------------------------ training
 
@@ -592,6 +645,18 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._run(
             X, lambda graph, nodes: graph.logits(self.network_, nodes)
         ).astype(np.float64)
+
+    def _by_name(self, values: NDArray[Any], X: Any, title: str | None = None) -> Any:
+        """Return predictions as `set_output` asks for them."""
+        library = _get_output_config("transform", self)["dense"]
+        if library == "default" or not goes_to_user():
+            return values
+        if is_feature_matrix(X):
+            names = X.index if hasattr(X, "iloc") else np.arange(len(values))
+        else:
+            names = as_graph(X)._names_or_numbers()
+        columns = self.classes_ if values.ndim == 2 else None
+        return by_name(values, names, columns, library, title)
 
     def _run(
         self,

@@ -1,7 +1,8 @@
-"""Tables of nodes and edges: data frames and files in, parts of a graph out."""
+"""Data frames and files: parts of a graph in, what is predicted by name out."""
 
 from sktifa.frames.encoder import TableEncoder
 from sktifa.frames.join import GraphParts, join, labels_of
+from sktifa.frames.named import by_name
 from sktifa.frames.table import (
     Column,
     Table,
@@ -17,6 +18,7 @@ __all__ = [
     "Table",
     "TableEncoder",
     "as_table",
+    "by_name",
     "column_of",
     "join",
     "labels_of",

@@ -8,6 +8,7 @@ whose methods are running, the nearest first.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -16,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import joblib
+import numpy as np
 import sklearn
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection._search import BaseSearchCV
@@ -33,6 +36,7 @@ __all__ = [
     "refuse_lost_graph",
     "refuse_marks_as_class",
     "refuse_marks_as_wrong",
+    "user_level",
 ]
 
 # Stacking's `passthrough` asks for the features beside the predictions; a class that
@@ -47,9 +51,12 @@ _HAND_ON = {
     "sklearn.model_selection._search",
     "sktifa.compose",
 }
-_PACKAGES = tuple(
-    f"{Path(file).parent}{os.sep}" for file in (__file__, sklearn.__file__)
+_OURS, _SKLEARN, _JOBLIB, _NUMPY = (
+    f"{Path(file).parent}{os.sep}"
+    for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
 )
+# Where no user's line is. Decorators' frames are contextlib's.
+_NO_USER = _OURS, _SKLEARN, _JOBLIB, _NUMPY, contextlib.__file__
 
 _last_was_interrupted = False
 
@@ -74,17 +81,12 @@ def announce_array() -> None:
         Otherwise.
     """
     chain: list[BaseEstimator] = []
-    depth, level, outside = 0, 1, False
-    for depth, frame in enumerate(_frames(2)):
+    for frame in _frames(2):
         if not _ON_PURPOSE.isdisjoint(frame.f_code.co_qualname.split(".")):
             return
         owner = _owner(frame)
         if owner is not None and not (chain and chain[-1] is owner):
             chain.append(owner)
-        if not outside:
-            package = frame.f_globals.get("__name__", "").partition(".")[0]
-            outside = package not in ("sklearn", "sktifa", "joblib", "numpy")
-            level = depth + 3
     if not chain:
         return
     reader = chain[0]
@@ -122,7 +124,7 @@ def announce_array() -> None:
         f"{name} reads the graph as a plain array of its nodes' features, without the "
         f"edges: {mend}np.asarray(graph) says that this is meant.",
         GraphWarning,
-        stacklevel=level,
+        stacklevel=user_level(),
     )
 
 
@@ -269,8 +271,15 @@ def goes_to_user() -> bool:
     """
     for frame in _frames(3):
         if frame.f_globals.get("__name__") not in _HAND_ON:
-            return not frame.f_code.co_filename.startswith(_PACKAGES)
+            return not frame.f_code.co_filename.startswith((_OURS, _SKLEARN))
     return True
+
+
+def user_level() -> int:
+    """Return the `stacklevel` at which a warning of the caller's is a user's."""
+    frames = list(_frames(1))  # a comprehension would be a frame more
+    outside = [not f.f_code.co_filename.startswith(_NO_USER) for f in frames]
+    return outside.index(True) + 1 if any(outside) else len(outside)
 
 
 def _length(X: Any) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import torch
 
+from sktifa.callers import user_level
 from sktifa.exceptions import ParameterError
 
 __all__ = ["free_memory", "on_device", "resolve_device", "undisturbed"]
@@ -211,5 +212,5 @@ def _warn_of_shared_gpu() -> None:
             "own copy of everything, and all of them are slower than one. Use "
             "n_jobs=None; BatchedGridSearchCV trains many candidates at once on one "
             "GPU.",
-            stacklevel=3,
+            stacklevel=user_level(),
         )

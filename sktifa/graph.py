@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import Bunch
 
-from sktifa.callers import announce_array
+from sktifa.callers import announce_array, user_level
 from sktifa.checks import (
     as_array,
     as_numbers,
@@ -182,10 +182,11 @@ class Graph:
         node_names: Iterable[Any] | None = None,
     ) -> None:
         adjacency, node_names = _in_order_of_rows(adjacency, node_names)
-        clean = _clean_adjacency(adjacency, directed)
-        n = clean.shape[0]
         features, node_names = _in_order_of_nodes(features, node_names)
-        matrix, own_names = _clean_features(features, n)
+        node_names = None if node_names is None else _as_list(node_names)
+        clean = _clean_adjacency(adjacency, directed, node_names)
+        n = clean.shape[0]
+        matrix, own_names = _clean_features(features, n, node_names)
         names = own_names if feature_names is None else feature_names
         self._whole = _Whole(
             clean,
@@ -280,7 +281,8 @@ class Graph:
                 f"numbered from 0 to {n - 1}: renumber the edges, or give n_nodes "
                 "(and a row of features) for every node"
             )
-        weight = _clean_weights(edge_weight, edges)
+        node_names = None if node_names is None else _as_list(node_names)
+        weight = _clean_weights(edge_weight, edges, node_names)
         try:
             adjacency = _merge(edges[0], edges[1], weight, n)
         except MemoryError:
@@ -668,12 +670,12 @@ class Graph:
         from sklearn.neighbors import NearestNeighbors
 
         check_count(n_neighbors, "n_neighbors", low=1)
-        matrix, names = _clean_features(X, None)
+        node_names = _row_names(X)
+        matrix, names = _clean_features(X, None, node_names)
         n = matrix.shape[0]
         if n == 0:
             raise GraphError("X has no rows: a graph needs at least one node")
         k = min(n_neighbors, n - 1)
-        node_names = _row_names(X)
         if k == 0:
             return cls(
                 sp.csr_array((n, n)),
@@ -990,7 +992,8 @@ class Graph:
             order = np.argsort(chosen, kind="stable")
             at = int(order[1:][np.diff(chosen[order]) == 0].min())
             raise GraphError(
-                f"node {chosen[at]} stands twice in nodes (again at position {at}): "
+                f"node {_called(chosen[at], self.node_names)} stands twice in nodes "
+                f"(again at position {at}): "
                 "take np.unique(nodes)"
             )
         induced = self.adjacency[chosen][:, chosen]
@@ -1022,7 +1025,7 @@ class Graph:
         Graph
         """
         features, _ = _in_order_of_nodes(features, self.node_names)
-        matrix, own_names = _clean_features(features, self.n_nodes)
+        matrix, own_names = _clean_features(features, self.n_nodes, self.node_names)
         names = own_names if feature_names is None else feature_names
         made = Graph._from_clean(
             self.adjacency,
@@ -1203,7 +1206,9 @@ def is_feature_matrix(X: Any) -> bool:
 
 
 def _clean_adjacency(
-    adjacency: ArrayLike | sp.sparray | sp.spmatrix, directed: Directed
+    adjacency: ArrayLike | sp.sparray | sp.spmatrix,
+    directed: Directed,
+    node_names: Any,
 ) -> sp.csr_array:
     """Bring an adjacency into the form that `Graph.adjacency` promises."""
     if directed not in ("symmetrize", "error"):
@@ -1231,8 +1236,9 @@ def _clean_adjacency(
     if bad.any():
         at = int(bad.argmax())
         row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
+        begin, end = (_called(node, node_names) for node in (row, csr.indices[at]))
         raise GraphError(
-            f"the edge from node {row} to node {csr.indices[at]} has weight "
+            f"the edge from node {begin} to node {end} has weight "
             f"{given.data[at]}: {_GOOD_WEIGHTS}"
         )
     if not weight.sum(dtype=np.float64) <= np.finfo(np.float32).max:
@@ -1262,8 +1268,8 @@ def _clean_adjacency(
         count = int(np.count_nonzero(one_way.data)) // 2
         what = (
             f"the graph is directed: {_plural(count, 'edge')} not the same both ways, "
-            f"first between nodes {i} and {j} (weights {csr[i, j]:g} and "
-            f"{csr[j, i]:g})"
+            f"first between nodes {_called(i, node_names)} and "
+            f"{_called(j, node_names)} (weights {csr[i, j]:g} and {csr[j, i]:g})"
         )
         if directed == "error":
             raise GraphError(
@@ -1271,10 +1277,10 @@ def _clean_adjacency(
                 "directed='symmetrize'"
             )
         warnings.warn(
-            f"{what}. The larger weight is kept for both ways; "
-            "A.maximum(A.T) does the same without a warning",
+            f"{what}. The larger weight is kept for both ways: give each edge one, "
+            "A.maximum(A.T) in an adjacency, and nothing is said",
             GraphWarning,
-            stacklevel=3,
+            stacklevel=user_level(),
         )
         csr = csr.maximum(reverse)
     return csr
@@ -1346,7 +1352,9 @@ def _count_nodes(edges: NDArray[np.integer], features: Any, n_nodes: int | None)
 
 
 def _clean_weights(
-    edge_weight: ArrayLike | None, edges: NDArray[np.integer]
+    edge_weight: ArrayLike | None,
+    edges: NDArray[np.integer],
+    node_names: Any,
 ) -> NDArray[np.float32]:
     n_arcs = edges.shape[1]
     if edge_weight is None:
@@ -1361,8 +1369,9 @@ def _clean_weights(
     bad = _bad_weights(given, weight)
     if bad.any():
         at = int(bad.argmax())
+        begin, end = (_called(node, node_names) for node in edges[:, at])
         raise GraphError(
-            f"edge {at} (from node {edges[0, at]} to node {edges[1, at]}) has weight "
+            f"edge {at} (from node {begin} to node {end}) has weight "
             f"{given[at]}: {_GOOD_WEIGHTS}"
         )
     return weight
@@ -1379,7 +1388,7 @@ def _bad_weights(given: NDArray[Any], weight: NDArray[np.float32]) -> NDArray[np
 
 
 def _clean_features(
-    features: Any, n_nodes: int | None
+    features: Any, n_nodes: int | None, node_names: Any
 ) -> tuple[NDArray[np.float32] | sp.csr_array, list[str] | None]:
     """Bring features into the form that `Graph.features` promises."""
     if features is None and n_nodes is not None:
@@ -1407,7 +1416,8 @@ def _clean_features(
         if not np.isfinite(matrix.data).all():
             at = int(np.isfinite(matrix.data).argmin())
             row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
-            raise _not_finite(matrix.data[at], row, int(matrix.indices[at]), names)
+            column = int(matrix.indices[at])
+            raise _not_finite(matrix.data[at], _called(row, node_names), column, names)
         return matrix, names
     matrix = np.ascontiguousarray(_as_float32(matrix))
     step = max(1, _BLOCK // matrix.shape[1])
@@ -1416,12 +1426,14 @@ def _clean_features(
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             row += start
-            raise _not_finite(matrix[row, column], int(row), int(column), names)
+            raise _not_finite(
+                matrix[row, column], _called(row, node_names), int(column), names
+            )
     return matrix, names
 
 
 def _not_finite(
-    value: float, node: int, column: int, names: list[str] | None
+    value: float, node: str, column: int, names: list[str] | None
 ) -> GraphError:
     name = f" ({names[column]!r})" if names else ""
     return GraphError(
@@ -1585,6 +1597,13 @@ def _are_text(index: NDArray[Any]) -> bool:
     if index.dtype.kind == "O":
         return all(isinstance(name, str) for name in index.flat)
     return index.dtype.kind in "UT"
+
+
+def _called(node: Any, node_names: Any) -> str:
+    """Return what a message calls a node: its name, or its number where it has none."""
+    if node_names is None or len(node_names) <= node:
+        return str(int(node))
+    return repr(_as_list(node_names)[node])
 
 
 def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
+from sktifa.callers import user_level
 from sktifa.checks import as_array
 from sktifa.exceptions import GraphError, LabelError, LabelWarning, ParameterError
 from sktifa.graph import Graph
@@ -241,7 +242,7 @@ def check_enough_classes(
             "classes 0 and 1: if -1 is a class too, set missing_label=None; if not, "
             "mark them with None or NaN, or select graph[labeled].",
             LabelWarning,
-            stacklevel=2,
+            stacklevel=user_level(),
         )
 
 
@@ -452,7 +453,7 @@ def _column(y: Any, name: str) -> Any:
         f"A column-vector {name} was passed when a 1d array was expected. Please "
         f"change the shape of {name} to (n_samples,), for example using ravel().",
         DataConversionWarning,
-        stacklevel=4,
+        stacklevel=user_level(),
     )
     if hasattr(y, "iloc"):
         return y.iloc[:, 0]

@@ -140,8 +140,8 @@ def test_all_are_shown_by_pyplot_and_have_labelled_axes(models, data, train, sea
         assert first.get_ylabel()
 
 
-def test_all_but_searches_draw_on_given_axes(models, data, train, search):
-    for display in _all_displays(models, data, train, search)[:-1]:
+def test_all_draw_on_given_axes(models, data, train, search):
+    for display in _all_displays(models, data, train, search):
         _, ax = plt.subplots()
         n_figures = len(plt.get_fignums())
         display.plot(ax=ax)
@@ -500,3 +500,12 @@ def test_searches_have_a_panel_for_each_hyper_parameter(search):
     shown = [ax.get_xlabel() for ax in display.axes_.flat if ax.get_visible()]
     assert shown == ["pairing", "ranks", "rate"]
     assert display.axes_[0, 0].get_ylabel() == "validation accuracy"
+
+
+def test_what_mattered_most_is_drawn_on_axes_that_are_given():
+    params = [{"a": a, "b": b} for a in (1, 2) for b in (1, 2)]
+    display = SearchDisplay.from_estimator(Search(params, [0.1, 0.9, 0.2, 0.8]))
+    _, ax = plt.subplots()
+    display.plot(ax)
+    assert ax.get_xlabel() == "b"
+    assert ax.lines[-1].get_ydata().tolist() == pytest.approx([0.15, 0.85])

@@ -137,8 +137,10 @@ def test_times_are_no_labels():
 def test_an_edge_of_two_weights_warns_as_an_edge_index_does():
     edges = {"source": ["ann", "bob", "cat"], "target": ["bob", "ann", "dan"]}
     nodes, edges = tables(edges=edges)
-    with pytest.warns(GraphWarning, match=r"nodes 0 and 1 \(weights 1 and 2\)"):
+    said = r"nodes 'ann' and 'bob' \(weights 1 and 2\)"
+    with pytest.warns(GraphWarning, match=said) as told:
         graph = Graph.from_pandas(nodes, edges, weight="strength", **OURS)
+    assert told[0].filename == __file__
     assert graph.adjacency[[0, 2], [1, 3]].tolist() == [2, 3]
     with pytest.raises(GraphError, match="directed"):
         Graph.from_pandas(nodes, edges, weight="strength", directed="error", **OURS)

@@ -945,6 +945,36 @@ def test_pyg_brings_labels_and_masks():
         Graph.from_pyg(data, label="y")
 
 
+def test_messages_call_nodes_by_name():
+    names = ["ann", "bob", "cat"]
+    path = np.array([[0, 1, 0], [1, 0, 2], [0, 2, 0]])
+    named = Graph(path, np.eye(3), node_names=names)
+    negative, one_way, gap = path.astype(float), path.copy(), np.eye(3)
+    negative[1, 2], one_way[1, 2], gap[2, 1] = -1, 5, np.nan
+    edges, weights = [[0, 1], [1, 0]], [1, -1]
+    frame = pd.DataFrame(gap, index=names)
+    for make, said in [
+        (lambda: Graph(negative, node_names=names), "from node 'bob' to node 'cat'"),
+        (lambda: Graph(path, frame), "feature 1 of node 'cat' is nan"),
+        (lambda: Graph(path, sp.csr_array(gap), node_names=names), "node 'cat'"),
+        (lambda: named.with_features(gap), "feature 1 of node 'cat' is nan"),
+        (lambda: Graph.from_features(frame), "feature 1 of node 'cat' is nan"),
+        (lambda: named.subgraph([2, 2]), "node 'cat' stands twice"),
+        (lambda: Graph(negative), "from node 1 to node 2"),
+        (
+            lambda: Graph.from_edge_index(
+                edges, n_nodes=3, edge_weight=weights, node_names=iter(names)
+            ),
+            "from node 'bob' to node 'ann'",
+        ),
+    ]:
+        with pytest.raises(GraphError, match=said):
+            make()
+    with pytest.warns(GraphWarning, match="nodes 'bob' and 'cat'") as told:
+        Graph(one_way, node_names=names)
+    assert told[0].filename == __file__
+
+
 def test_results_by_name():
     graph = named_path()[["cat", "ann"]]
     predicted = graph.by_name(np.array(["x", "y"]))

@@ -24,6 +24,7 @@ from sktifa.callers import (
     goes_to_user,
     refuse_marks_as_class,
     refuse_marks_as_wrong,
+    user_level,
 )
 from sktifa.checks import check_rows
 from sktifa.classifiers.prepare import prepare, warn_unless_graph_helps
@@ -729,7 +730,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"alone: node 0 of this graph, of {graph.n_edges:,} edges, is taken "
                 "for node 0 of that. Give features if these are other nodes.",
                 GraphWarning,
-                stacklevel=5,
+                stacklevel=user_level(),
             )
 
     # ---------------------------------------------------------- scikit-learn

@@ -16,7 +16,12 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from sktifa import distributed
-from sktifa.callers import refuse_cut, refuse_lost_graph, refuse_marks_as_class
+from sktifa.callers import (
+    refuse_cut,
+    refuse_lost_graph,
+    refuse_marks_as_class,
+    user_level,
+)
 from sktifa.checks import check_rows
 from sktifa.device import free_memory
 from sktifa.exceptions import GraphWarning, LabelError, ParameterError
@@ -198,7 +203,7 @@ def warn_unless_graph_helps(problem: Problem) -> None:
             "of unlike classes. sktifa.diagnose(graph, y) says more; compare with a "
             'classifier of the features alone, or try encoder="sage" or "mlp".',
             GraphWarning,
-            stacklevel=4,
+            stacklevel=user_level(),
         )
 
 

@@ -14,7 +14,8 @@ from sktifa.displays.style import BLUE, ORANGE, new_axes
 from sktifa.exceptions import ParameterError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["SearchDisplay"]
 
@@ -37,8 +38,10 @@ class SearchDisplay:
 
     Attributes
     ----------
-    axes_, figure_ : ndarray of matplotlib Axes, Figure
-        Where it was drawn, after `plot`.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where the first hyper-parameter was drawn, after `plot`.
+    axes_ : ndarray of Axes
+        The panels.
 
     Examples
     --------
@@ -54,8 +57,9 @@ class SearchDisplay:
     ([0.001, 1.0], array([0.74, 0.97]))
     """
 
+    ax_: Axes
     axes_: NDArray[Any]
-    figure_: Figure
+    figure_: Figure | SubFigure
 
     def __init__(
         self,
@@ -144,11 +148,14 @@ class SearchDisplay:
         means = np.array([self.scores[group].mean() for group in groups])
         return [values[group[0]] for group in groups], means
 
-    def plot(self, n_columns: int = 3) -> SearchDisplay:
+    def plot(self, ax: Axes | None = None, *, n_columns: int = 3) -> SearchDisplay:
         """Draw a panel for each hyper-parameter.
 
         Parameters
         ----------
+        ax : matplotlib Axes, default=None
+            Where to draw the hyper-parameter that mattered most, whose means lie
+            furthest apart, alone. None makes a figure of all.
         n_columns : int, default=3
             Panels side by side.
 
@@ -156,35 +163,46 @@ class SearchDisplay:
         -------
         self
         """
-        n_panels = max(len(self.values), 1)
-        n_columns = min(n_columns, n_panels)
-        n_rows = -(-n_panels // n_columns)
-        axes = new_axes(n_rows, n_columns, width=4.0, height=3.0, share_y=True)
-        for ax, name in zip(axes.flat, self.values, strict=False):
-            values, (at, means) = self.values[name], self.marginal(name)
-            if not _are_numbers(values):
-                # Words and tuples stand in the order of their scores.
-                at = [str(at[i]) for i in np.argsort(means)]
-                means, values = np.sort(means), [str(value) for value in values]
-                place = {value: i for i, value in enumerate(at)}
-                kept = [i for i, value in enumerate(values) if value in place]
-                dots = [place[values[i]] for i in kept]
-                ax.plot(dots, self.scores[kept], ".", color=BLUE, alpha=0.5)
-                ax.set_xticks(range(len(at)), at)
-                at = list(range(len(at)))
-            else:
-                ax.plot(values, self.scores, ".", color=BLUE, alpha=0.5)
-                low, high = min(values), max(values)
-                if low > 0 and high > 20 * low:
-                    ax.set_xscale("log")
-            ax.plot(at, means, color=ORANGE, marker="o")
-            ax.set(xlabel=name)
+        names = list(self.values)
+        if ax is not None:
+            names = sorted(names, key=lambda name: -_spread(self.marginal(name)[1]))[:1]
+            axes = np.array([[ax]])
+        else:
+            n_columns = max(1, min(n_columns, len(names)))
+            n_rows = max(1, -(-len(names) // n_columns))
+            axes = new_axes(n_rows, n_columns, width=4.0, height=3.0, share_y=True)
+        for panel, name in zip(axes.flat, names, strict=False):
+            self._draw(panel, name)
         for row in axes:
             row[0].set_ylabel(f"validation {self.score_name}")
-        for ax in axes.flat[len(self.values) :]:
-            ax.set_visible(False)
-        self.axes_, self.figure_ = axes, axes[0, 0].figure
+        for panel in axes.flat[max(1, len(names)) :]:
+            panel.set_visible(False)
+        self.axes_, self.ax_, self.figure_ = axes, axes[0, 0], axes[0, 0].figure
         return self
+
+    def _draw(self, ax: Axes, name: str) -> None:
+        values, (at, means) = self.values[name], self.marginal(name)
+        if not _are_numbers(values):
+            # Words and tuples stand in the order of their scores.
+            at = [str(at[i]) for i in np.argsort(means)]
+            means, values = np.sort(means), [str(value) for value in values]
+            place = {value: i for i, value in enumerate(at)}
+            kept = [i for i, value in enumerate(values) if value in place]
+            dots = [place[values[i]] for i in kept]
+            ax.plot(dots, self.scores[kept], ".", color=BLUE, alpha=0.5)
+            ax.set_xticks(range(len(at)), at)
+            at = list(range(len(at)))
+        else:
+            ax.plot(values, self.scores, ".", color=BLUE, alpha=0.5)
+            low, high = min(values), max(values)
+            if low > 0 and high > 20 * low:
+                ax.set_xscale("log")
+        ax.plot(at, means, color=ORANGE, marker="o")
+        ax.set(xlabel=name)
+
+
+def _spread(means: NDArray[np.float64]) -> float:
+    return float(np.ptp(means)) if len(means) else 0.0
 
 
 def _are_numbers(values: list[Any]) -> bool:

@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from sktifa.callers import user_level
 from sktifa.exceptions import GraphError, GraphWarning
 from sktifa.frames.table import Column, Table, as_table
 
@@ -250,7 +251,7 @@ def warn_of_empty(table: Table, names: Iterable[Any]) -> None:
             f"no row of {table.name} has a value in {listed(empty)}: such columns make "
             "no features",
             GraphWarning,
-            stacklevel=3,
+            stacklevel=user_level(),
         )
 
 

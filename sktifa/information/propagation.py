@@ -23,6 +23,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from sktifa.callers import user_level
 from sktifa.checks import check_adjacency, check_count, check_real
 from sktifa.device import resolve_device, undisturbed
 from sktifa.exceptions import GraphError, ParameterError
@@ -217,7 +218,7 @@ def _chebyshev(
             f"error may be {reached:.1e} where tol={tol:.1e} needs {needed} sweeps. "
             "Raise restart_probability, or the max_iter or tol of label_propagation.",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=user_level(),
         )
     previous, current = torch.zeros_like(right), right.clone()
     omega = 2.0

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sktifa.callers import user_level
 from sktifa.checks import check_rows
 from sktifa.exceptions import GraphError, LabelError, LabelWarning
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -495,7 +496,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                 "classifier can't learn from its columns what the class is. Label "
                 "another node of it.",
                 LabelWarning,
-                stacklevel=6,
+                stacklevel=user_level(),
             )
         rng = check_random_state(self.random_state)
         n_folds = min(self.cv, int(counts.max()))

@@ -44,6 +44,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from sktifa.cache import LocalMemory
+from sktifa.callers import user_level
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
@@ -294,7 +295,7 @@ class _Evaluation:
             warnings.warn(
                 f"{count} of {len(tasks)} fits are done one by one, because {reason}: "
                 "this can't be trained in a stack.",
-                stacklevel=5,
+                stacklevel=user_level(),
             )
         stacks = []
         for similar in by_shape.values():
@@ -474,7 +475,7 @@ def _warn_of_new_draws(search: _Batched) -> None:
         warnings.warn(
             f"checkpoint: {' and '.join(unseeded)} has no random_state, so that "
             "another run draws anew and finds none of these results. Give an int.",
-            stacklevel=5,
+            stacklevel=user_level(),
         )
 
 

@@ -30,6 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from sktifa import distributed
+from sktifa.callers import user_level
 from sktifa.device import free_memory, on_device
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.graph import Graph
@@ -851,7 +852,7 @@ def _with_state(
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    warnings.warn(message, ConvergenceWarning, stacklevel=user_level())
 
 
 def _not_finite_advice(problem: Problem) -> str:

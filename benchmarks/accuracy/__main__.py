@@ -3,12 +3,17 @@
     python -m benchmarks.accuracy table1 figure4 --device cuda --minutes 9 --jobs 3
     python -m benchmarks.accuracy all --minutes 0       # tell what is known, train none
     python -m benchmarks.accuracy table1 --graphs Cora --candidates 3 --splits 2
+    python -m benchmarks.accuracy table1 study --plan --device cuda   # models, seconds
 
 Outcomes are kept in a checkpoint as they come: the same command again goes on where it
-was. Records and tuned hyper-parameters are kept in benchmarks/results, figures in
-docs/figures. Where that is another machine's, `--results` names a folder for all of it:
+was, and a larger budget where a smaller one ended. Records and tuned hyper-parameters
+are kept in benchmarks/results, figures in docs/figures. Where that is another
+machine's, `--results` names a folder for all of it; checkpoints of several machines are
+one when they are joined:
 
-    cp benchmarks/results/checkpoint.jsonl there/ ; python -m … --results there
+    cp benchmarks/results/checkpoint.jsonl there/
+    python -m … --results there --train-only
+    cat there/checkpoint.jsonl elsewhere/checkpoint.jsonl > …
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from benchmarks.accuracy.figures import DRAW
 from benchmarks.accuracy.lab import graph_of
 from benchmarks.accuracy.methods import METHODS
 from benchmarks.accuracy.protocol import Budget, Cell
-from benchmarks.accuracy.run import collect, read_tuned, run, write_tuned
+from benchmarks.accuracy.run import collect, plan, read_tuned, run, write_tuned
 from benchmarks.data import LOADERS
 from sktifa.exceptions import DatasetError
 
@@ -61,14 +66,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--together", type=int, default=100, help="fits prepared at once"
     )
     parser.add_argument(
-        "--minutes", type=float, default=1e9, help="after these nothing begins"
+        "--minutes",
+        type=float,
+        default=1e9,
+        help="after these nothing begins, nor what would not end before",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="tell what there is to train, alone"
+    )
+    parser.add_argument(
+        "--train-only", action="store_true", help="leave the telling to another run"
     )
     parser.add_argument(
         "--results", type=Path, default=RESULTS, help="folder of what is kept"
     )
     parser.add_argument("--commit", default=commit(), help="of the code, without .git")
     options = parser.parse_args(arguments)
-    if options.commit is None and options.minutes:
+    if options.commit is None and options.minutes and not options.plan:
         parser.error("there is no .git here: name the code's commit by --commit")
     if "all" in options.names:
         options.names = NAMES
@@ -161,6 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for cell, (splits, seeds) in wanted(name, options).items():
             most = cells.get(cell, (0, 0))
             cells[cell] = max(splits, most[0]), max(seeds, most[1])
+    if options.plan:
+        rows = plan(cells, budget, tuned, checkpoint=checkpoint, device=options.device)
+        total = {
+            key: sum(row[key] for row in rows)
+            for key in ("models", "to train", "models x epochs", "seconds")
+        }
+        print_table([*rows, {"method": "all", **total}])
+        return
     if options.minutes:
         here = available(list(cells))
         run(
@@ -174,6 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             deadline=begin + 60 * options.minutes,
             together=options.together,
         )
+    if options.train_only:
+        return
     for name in options.names:
         if name in FACTS:
             place = {"device": "cpu", "commit": options.commit}

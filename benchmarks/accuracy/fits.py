@@ -6,8 +6,9 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Fit:
     tested: bool
     measure: str | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The same for the same model, whatever table or process asks for it."""
         parameters = {
@@ -61,14 +62,33 @@ class Fit:
         ]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]
 
+    @property
+    def kind(self) -> str:
+        """What it costs depends on: the method's class and its encoder."""
+        network = getattr(self.estimator, "network", self.estimator)
+        encoder = getattr(network, "encoder", "")
+        told = type(self.estimator).__name__, getattr(encoder, "__name__", encoder)
+        return " ".join(filter(None, told))
+
+    @property
+    def most_epochs(self) -> int:
+        """Epochs that early stopping may cut short; 0 where there are none."""
+        network = getattr(self.estimator, "network", self.estimator)
+        most = getattr(network, "max_iter", 0)
+        return 400 if most == "auto" else most
+
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model: its scores of all nodes and classes, and what it cost."""
+    """A trained model: its scores of all nodes and classes, and what it cost.
+
+    `seconds` are its share of a stack's, preparation included.
+    """
 
     model: Any
     scores: NDArray[np.floating]
     seconds: float
+    epochs: int
 
     @property
     def predicted(self) -> NDArray[Any]:
@@ -76,12 +96,21 @@ class Fitted:
 
 
 def train(
-    fits: Sequence[Fit], data: Bunch, splits: Sequence[Split], device: str
+    fits: Sequence[Fit],
+    data: Bunch,
+    splits: Sequence[Split],
+    device: str,
+    check: Callable[[Sequence[Fit]], None] = lambda fits: None,
 ) -> Iterator[list[tuple[int, Fitted | Exception]]]:
-    """Yield fits' positions and what came of them, those of a stack together."""
-    where, memory = resolve_device(device), LocalMemory()
+    """Yield fits' positions and what came of them, those of a stack together.
+
+    `check` is asked before work on some fits begins, and ends all by raising.
+    """
+    where, memory = resolve_device(device), _memory_of(data.graph.fingerprint)
     stacks: dict[Any, list[tuple[int, Any, Problem]]] = defaultdict(list)
+    begin = time.perf_counter()
     for i, (fit, split) in enumerate(zip(fits, splits, strict=True)):
+        check([])
         estimator = _placed(fit.estimator, where)
         y = visible_labels(data, split)
         # ogbn-products has validation nodes of classes that no training node has.
@@ -90,6 +119,7 @@ def train(
         validation = {"X_val": data.graph[val], "y_val": data.target[val]}
         network = estimator.made() if hasattr(estimator, "made") else estimator
         if not isinstance(network, GNNClassifier) or network.sampler is not None:
+            check([fit])
             yield [(i, _train_alone(estimator, given, validation, data))]
             continue
         if "memory" in network.get_params():
@@ -101,14 +131,24 @@ def train(
             yield [(i, error)]
             continue
         if problem.why_alone:
+            check([fit])
             yield [(i, _train_alone(estimator, given, validation, data))]
         else:
             stacks[problem.key].append((i, network, problem))
+    n_stacked = sum(map(len, stacks.values()))
+    preparation = (time.perf_counter() - begin) / max(n_stacked, 1)
     for stack in stacks.values():
         size = _fitting(stack[0][2], where)
         for start in range(0, len(stack), size):
-            yield _train_stack(stack[start : start + size], where)
-    memory.clear()
+            part = stack[start : start + size]
+            check([fits[i] for i, *_ in part])
+            yield _train_stack(part, where, preparation)
+
+
+@lru_cache(maxsize=1)
+def _memory_of(fingerprint: str) -> LocalMemory:
+    """Return what all fits on a graph share: propagated labels, and pairs."""
+    return LocalMemory()
 
 
 def _placed(estimator: BaseEstimator, device: torch.device) -> Any:
@@ -126,7 +166,8 @@ def _train_alone(
         scores = model.predict_proba(data.graph)
     except Exception as error:
         return error
-    return Fitted(model, scores, time.perf_counter() - begin)
+    epochs = int(getattr(getattr(model, "network_", model), "n_iter_", 0))
+    return Fitted(model, scores, time.perf_counter() - begin, epochs)
 
 
 def _fitting(problem: Problem, device: torch.device) -> int:
@@ -139,13 +180,22 @@ def _fitting(problem: Problem, device: torch.device) -> int:
 
 
 def _train_stack(
-    stack: Sequence[tuple[int, Any, Problem]], device: torch.device
+    stack: Sequence[tuple[int, Any, Problem]],
+    device: torch.device,
+    preparation: float,
 ) -> list[tuple[int, Fitted | Exception]]:
     begin = time.perf_counter()
     problems = [problem for *_, problem in stack]
     all_trained = engine.train(problems, device, with_logits=True)
-    seconds = (time.perf_counter() - begin) / len(stack)
+    seconds = preparation + (time.perf_counter() - begin) / len(stack)
+    if device.type == "cuda":
+        # Processes beside this one see only what is given back.
+        torch.cuda.empty_cache()
     return [
-        (i, trained.error or Fitted(network, trained.logits, seconds))
+        (
+            i,
+            trained.error
+            or Fitted(network, trained.logits, seconds, trained.log.n_iter),
+        )
         for (i, network, _), trained in zip(stack, all_trained, strict=True)
     ]

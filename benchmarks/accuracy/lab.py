@@ -26,6 +26,7 @@ from benchmarks.accuracy.fits import Fit, Fitted, train
 from benchmarks.data import Setting, Split, draw_split, load
 from sktifa.device import resolve_device
 from sktifa.diagnostics import madgap
+from sktifa.exceptions import TrainingError
 
 __all__ = [
     "MEASURES",
@@ -74,7 +75,8 @@ class Lab:
     commit : str
         Of the code, kept with each outcome.
     deadline : float
-        Time (as of `time.time`) after which no stack begins; 0 trains nothing.
+        Time (as of `time.time`) after which no stack begins, nor one that by what its
+        like took would not end before it; 0 trains nothing.
     together : int
         Most fits that are prepared at once, to be dealt to stacks.
     """
@@ -91,12 +93,15 @@ class Lab:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
         self.deadline, self.together = deadline, together
         self._known: dict[str, Outcome] = {}
+        # Of the fits of a kind on a graph, on such a device: how many are known, and
+        # the sums of their seconds and epochs.
+        self._costs: dict[tuple[str, str], list[float]] = {}
+        self._place = device_name(resolve_device(device))
         text = checkpoint.read_text() if checkpoint.exists() else ""
         for line in text.splitlines():
             # A run that was killed may have left half a line.
             try:
-                outcome = json.loads(line)
-                self._known[outcome["key"]] = outcome
+                self._learn(json.loads(line))
             except (ValueError, KeyError, TypeError):
                 continue
 
@@ -110,49 +115,67 @@ class Lab:
         """
         missing = [fit for fit in fits if fit.key not in self._known]
         for start in range(0, len(missing), self.together):
-            self._check_time()
+            self._check_time([])
             self._train(missing[start : start + self.together])
         return [self._known[fit.key] for fit in fits]
 
-    def _check_time(self) -> None:
-        if time.time() >= self.deadline:
+    def cost(self, fits: Sequence[Fit]) -> tuple[float, float]:
+        """Expect seconds and epochs by the mean of their like.
+
+        Where none is known, no seconds and as many epochs as there can be.
+        """
+        total = np.zeros(2)
+        for fit in fits:
+            count, *sums = self._costs.get((fit.kind, fit.graph), (0, 0, 0))
+            total += np.divide(sums, count) if count else (0, fit.most_epochs)
+        return float(total[0]), float(total[1])
+
+    def _check_time(self, fits: Sequence[Fit]) -> None:
+        if time.time() + self.cost(fits)[0] >= self.deadline:
             raise OutOfTimeError
+
+    def _learn(self, outcome: Outcome) -> None:
+        self._known[outcome["key"]] = outcome
+        if outcome["device"] == self._place and "error" not in outcome:
+            of_kind = self._costs.setdefault(
+                (outcome["model"], outcome["graph"]), [0] * 3
+            )
+            for i, one in enumerate((1, outcome["seconds"], outcome["epochs"])):
+                of_kind[i] += one
 
     def _train(self, fits: Sequence[Fit]) -> None:
         data = graph_of(fits[0].graph)
         splits = [split_of(f.graph, f.split, f.labels, f.setting) for f in fits]
-        n_left = len(fits)
-        for done in train(fits, data, splits, self.device):
+        for done in train(fits, data, splits, self.device, self._check_time):
             for i, fitted in done:
                 outcome = self._judged(fits[i], fitted, data, splits[i])
-                self._known[fits[i].key] = outcome
+                self._learn(outcome)
                 with self.checkpoint.open("a") as file:
                     # In one piece: lines of several processes don't mix. The line feed
                     # before it ends what a killed process may have left.
                     file.write("\n" + json.dumps(outcome) + "\n")
-            n_left -= len(done)
-            if n_left:
-                self._check_time()
 
     def _judged(
         self, fit: Fit, fitted: Fitted | Exception, data: Bunch, split: Split
     ) -> Outcome:
         outcome: Outcome = {
             "key": fit.key,
-            "model": type(fit.estimator).__name__,
+            "model": fit.kind,
             "graph": fit.graph,
             "labels": fit.labels,
             "split": fit.split,
             "commit": self.commit,
-            "device": device_name(resolve_device(self.device)),
+            "device": self._place,
         }
         if isinstance(fitted, Exception):
-            if fit.tested:
+            # A candidate that can't be trained is one that is not chosen. What fails
+            # for another reason says nothing of it.
+            if fit.tested or not isinstance(fitted, TrainingError):
                 raise fitted
-            # A candidate that can't be trained is one that is not chosen.
             return {**outcome, "val": 0.0, "error": repr(fitted)}
         right = fitted.predicted == data.target
         outcome["seconds"] = round(fitted.seconds, 3)
+        outcome["epochs"] = fitted.epochs
         outcome["val"] = float(right[split.val].mean())
         if fit.tested:
             outcome["test"] = float(right[split.test].mean())

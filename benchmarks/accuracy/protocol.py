@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.model_selection import ParameterSampler
+from sklearn.model_selection import ParameterGrid
 
 from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, Outcome
 from benchmarks.data import Setting
 
-__all__ = ["Budget", "Cell", "Method", "choose", "evaluate"]
+__all__ = ["Budget", "Cell", "Method", "candidates", "choose", "evaluate"]
 
 Parameters = dict[str, Any]
 
@@ -34,7 +34,7 @@ class Method:
     estimator : estimator
         With the values that are not chosen.
     space : mapping, or sequence of mappings
-        Lists or distributions by parameter; empty if all is as the estimator says.
+        Lists of values by parameter; empty if all is as the estimator says.
     like : str, default=None
         Name of a method whose choice this one takes over instead of its own.
     changes : mapping
@@ -58,6 +58,9 @@ class Cell:
     graph: str
     labels: int = 20
     measure: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.graph}, {self.labels} labels a class, {self.method}"
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,37 @@ def _fit(
     )
 
 
+def candidates(method: Method, number: int) -> list[Parameters]:
+    """Draw from a method's space without replacement; all of it where it is small.
+
+    The values of a parameter are dealt like cards: each comes as often as the others,
+    however few are drawn.
+    """
+    space = method.space
+    spaces = [space] if isinstance(space, Mapping) else list(space)
+    rng = np.random.default_rng(0)
+    decks: dict[str, list[int]] = {}
+
+    def dealt(name: str, values: Sequence[Any]) -> Any:
+        deck = decks.setdefault(f"{name} {values}", [])
+        if not deck:
+            deck.extend(rng.permutation(len(values)).tolist())
+        return values[deck.pop()]
+
+    drawn: list[Parameters] = []
+    while len(drawn) < min(number, len(ParameterGrid(spaces))):
+        chosen = dealt("space", spaces)
+        one = {name: dealt(name, values) for name, values in sorted(chosen.items())}
+        if one not in drawn:
+            drawn.append(one)
+    return drawn
+
+
 def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
     """Return the candidate of the best mean validation accuracy."""
     if not method.space or budget.candidates == 1:
         return {}
-    candidates = list(ParameterSampler(method.space, budget.candidates, random_state=0))
+    drawn = candidates(method, budget.candidates)
 
     def means(chosen: Sequence[Parameters], n_splits: int) -> np.ndarray:
         # All candidates on one split, then on the next: they share preparation.
@@ -126,8 +155,8 @@ def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
         scores = [outcome["val"] for outcome in lab.outcomes(fits)]
         return np.reshape(scores, (n_splits, len(chosen))).mean(axis=0)
 
-    order = np.argsort(-means(candidates, budget.splits), kind="stable")
-    finalists = [candidates[i] for i in order[: budget.finalists]]
+    order = np.argsort(-means(drawn, budget.splits), kind="stable")
+    finalists = [drawn[i] for i in order[: budget.finalists]]
     return finalists[int(means(finalists, budget.final_splits).argmax())]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import numpy as np
 import torch
 import yaml
 
+from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, Outcome, OutOfTimeError
 from benchmarks.accuracy.methods import METHODS
 from benchmarks.accuracy.protocol import Budget, Cell, Parameters, choose, evaluate
 
-__all__ = ["Cells", "Trial", "collect", "read_tuned", "run", "write_tuned"]
+__all__ = ["Cells", "Trial", "collect", "plan", "read_tuned", "run", "write_tuned"]
 
 TUNED = "tuned.yaml"
 
@@ -30,13 +32,20 @@ Cells = Mapping[Cell, tuple[int, int]]
 class Trial:
     """What a cell came to: the parameters chosen, and outcomes by split and seed.
 
-    `candidates` is how many they were chosen from; 1: not chosen, 0: by an earlier run.
+    `budget` says by what they were chosen; None: by an earlier run.
     """
 
     cell: Cell
     parameters: Parameters
     outcomes: list[list[Outcome]]
-    candidates: int
+    budget: Budget | None
+
+    @property
+    def candidates(self) -> int:
+        """How many were chosen from; 1: not chosen, 0: by an earlier run."""
+        if self.budget is None:
+            return 0
+        return self.budget.candidates if METHODS[chooser(self.cell)].space else 1
 
     @property
     def test(self) -> np.ndarray:
@@ -61,6 +70,7 @@ class Trial:
             "n_splits": n_splits,
             "n_seeds": n_seeds,
             "candidates": self.candidates,
+            "budget": asdict(self.budget) if self.candidates > 1 else None,
             "params": self.parameters,
             "device": ", ".join(sorted({one["device"] for one in outcomes})),
             "commit": ", ".join(sorted({one["commit"] for one in outcomes})),
@@ -69,20 +79,23 @@ class Trial:
         }
 
 
+def chooser(cell: Cell) -> str:
+    """Return the method whose choice a cell's is."""
+    return METHODS[cell.method].like or cell.method
+
+
 def try_cell(
     cell: Cell, splits: int, seeds: int, budget: Budget, tuned: Tuned, lab: Lab
 ) -> Trial:
     """Choose a cell's parameters and test them, as far as the lab has time."""
-    method = METHODS[cell.method]
-    chooser = method.like or cell.method
-    parameters = tuned.get(cell.graph, {}).get(chooser, {}).get(cell.labels)
-    candidates = 0
+    method, chosen_by = METHODS[cell.method], None
+    parameters = tuned.get(cell.graph, {}).get(chooser(cell), {}).get(cell.labels)
     if parameters is None:
-        parameters = choose(METHODS[chooser], cell, budget, lab)
-        candidates = budget.candidates if METHODS[chooser].space else 1
+        parameters = choose(METHODS[chooser(cell)], cell, budget, lab)
+        chosen_by = budget
     parameters = {**parameters, **method.changes}
     outcomes = evaluate(method, cell, parameters, splits=splits, seeds=seeds, lab=lab)
-    return Trial(cell, parameters, outcomes, candidates)
+    return Trial(cell, parameters, outcomes, chosen_by)
 
 
 def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) -> None:
@@ -91,25 +104,85 @@ def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) 
     def work(cell: Cell, splits: int, seeds: int) -> None:
         torch.set_num_threads(max(1, joblib.cpu_count() // n_jobs))
         begin = time.time()
-        name = f"{cell.graph}, {cell.labels} labels a class, {cell.method}"
         try:
             trial = try_cell(cell, splits, seeds, budget, tuned, Lab(**lab))
         except OutOfTimeError:
-            print(f"{name}: goes on in the next run", flush=True)
-            return
-        record = trial.record()
-        print(
-            f"{name}: {record['test_mean']:.2f} ± {record['test_std']:.2f} "
-            f"({time.time() - begin:.0f} s)",
-            flush=True,
+            told = "goes on in the next run"
+        except Exception:
+            # The others are worth no less for it.
+            told = "failed\n" + traceback.format_exc()
+        else:
+            told = "chosen"
+            if splits:
+                record = trial.record()
+                told = f"{record['test_mean']:.2f} ± {record['test_std']:.2f}"
+        print(f"{cell}: {told} ({time.time() - begin:.0f} s)", flush=True)
+
+    for wave in _waves(cells):
+        joblib.Parallel(n_jobs, batch_size=1)(
+            joblib.delayed(work)(cell, *size) for cell, size in wave.items()
         )
 
-    # Who takes over another's choice waits for it instead of making it as well.
-    for waits in (False, True):
-        wave = [cell for cell in cells if (METHODS[cell.method].like is None) != waits]
-        joblib.Parallel(n_jobs, batch_size=1)(
-            joblib.delayed(work)(cell, *cells[cell]) for cell in wave
-        )
+
+def _waves(cells: Cells) -> Iterator[dict[Cell, tuple[int, int]]]:
+    """Yield cells that choose, then those that take over a choice.
+
+    Choices of methods that are no cells are made in the first wave, once.
+    """
+    first, then = {}, {}
+    for cell, size in cells.items():
+        if METHODS[cell.method].like is None:
+            first[cell] = size
+        else:
+            then[cell] = size
+            first.setdefault(replace(cell, method=chooser(cell), measure=None), (0, 0))
+    yield first
+    yield then
+
+
+class _Census(Lab):
+    """Counts the fits that it is asked for, and trains none."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.asked: dict[str, Fit] = {}
+
+    def outcomes(self, fits: Sequence[Fit]) -> list[Outcome]:
+        """Return what is known, and of the others that they are worth nothing."""
+        self.asked |= {fit.key: fit for fit in fits}
+        return [self._known.get(fit.key, {"val": 0.0}) for fit in fits]
+
+
+def plan(
+    cells: Cells, budget: Budget, tuned: Tuned, *, checkpoint: Path, device: str
+) -> list[dict[str, Any]]:
+    """Tell what each cell takes beside what is known and what earlier cells train.
+
+    As long as candidates are unknown, finalists are any of them: one that is chosen
+    later may make a few more or fewer fits.
+    """
+    census = _Census(checkpoint=checkpoint, device=device)
+    counted, rows = set(census._known), []
+    for wave in _waves(cells):
+        for cell, (splits, seeds) in wave.items():
+            census.asked = {}
+            try_cell(cell, splits, seeds, budget, tuned, census)
+            new = [fit for key, fit in census.asked.items() if key not in counted]
+            counted |= census.asked.keys()
+            seconds, epochs = census.cost(new)
+            rows.append(
+                {
+                    "method": cell.method,
+                    "graph": cell.graph,
+                    "labels": cell.labels,
+                    "models": len(census.asked),
+                    "to train": len(new),
+                    "epochs": round(epochs / max(len(new), 1)),
+                    "models x epochs": round(epochs),
+                    "seconds": round(seconds),
+                }
+            )
+    return rows
 
 
 def collect(

@@ -20,12 +20,14 @@ from benchmarks.baselines.terms import (
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier
 from sktifa.training.terms import Term
 
-# TIFA's own contrast, switched off: views alone are drawn.
+# TIFA's own contrast and what it trusts, switched off: views alone are drawn.
 _VIEWS_ALONE = {
     "weight_min": 0.0,
     "weight_max": 0.0,
     "pairing": None,
     "perturbation": "uniform",
+    "target_information": 0.0,
+    "teacher_weight": 0.0,
 }
 
 

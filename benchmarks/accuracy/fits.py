@@ -166,7 +166,8 @@ def _train_alone(
         scores = model.predict_proba(data.graph)
     except Exception as error:
         return error
-    epochs = int(getattr(getattr(model, "network_", model), "n_iter_", 0))
+    trained = model.network_ if hasattr(estimator, "made") else model
+    epochs = getattr(trained, "n_iter_", 0)
     return Fitted(model, scores, time.perf_counter() - begin, epochs)
 
 
@@ -176,6 +177,10 @@ def _fitting(problem: Problem, device: torch.device) -> int:
     n_pairs = (
         0 if pairs is None else pairs.positives.shape[1] + pairs.negatives.shape[1]
     )
+    # Attention keeps more, which is told as if it were pairs.
+    an_arc = getattr(problem.encoder.layer, "kept_per_arc", 0)
+    arcs_a_node = problem.graph.adjacency.nnz / problem.graph.n_nodes + 1
+    n_pairs += int(an_arc * problem.encoder.hidden_size * arcs_a_node)
     return models_at_once(problem.graph, problem.encoder, n_pairs, device)
 
 

@@ -22,6 +22,14 @@ from benchmarks.baselines import (
     Node2VecClassifier,
     NodeAugClassifier,
 )
+from benchmarks.baselines.layers import (
+    ARMALayer,
+    ChebLayer,
+    FeaStLayer,
+    GATLayer,
+    GraphConvLayer,
+    HypergraphLayer,
+)
 from sktifa import GNNClassifier, NeighborSampler, SAINTTIFASampler, TIFAGCLClassifier
 
 UNIFORM = {"weighting": "uniform", "perturbation": "uniform", "pairing": "uniform"}
@@ -90,13 +98,13 @@ LONG = {"max_iter": 600}
 # Figure 3, in the paper's order and by its names (READING 26).
 ENCODERS = {
     "GCN": "gcn",
-    "GAT": "gat",
+    "GAT": GATLayer,
     "GraphSAGE": "sage",
-    "HyperGraph": "hypergraph",
-    "ChebConv": "cheb",
-    "StandGraph": "graphconv",
-    "ARMA": "arma",
-    "Feast": "feast",
+    "HyperGraph": HypergraphLayer,
+    "ChebConv": ChebLayer,
+    "StandGraph": GraphConvLayer,
+    "ARMA": ARMALayer,
+    "Feast": FeaStLayer,
 }
 
 METHODS: dict[str, Method] = {
@@ -114,7 +122,7 @@ METHODS: dict[str, Method] = {
         },
     ),
     "GCN": Method(GNNClassifier("gcn", **LONG), ENCODER),
-    "GAT": Method(GNNClassifier("gat", **LONG), ENCODER),
+    "GAT": Method(GNNClassifier(GATLayer, **LONG), ENCODER),
     "GraphSAGE": Method(GNNClassifier("sage", **LONG), ENCODER),
     "APPNP": Method(GNNClassifier("appnp", **LONG), propagated(ENCODER)),
     "uniform-GCL": Method(TIFAGCLClassifier(**PAPERS | UNIFORM, **LONG), CONTRAST),
@@ -208,7 +216,7 @@ METHODS |= {
 # Figure 3: what was chosen for a GCN with the same contrast.
 METHODS |= {
     f"Encoder {name}{contrast}": Method(
-        METHODS[base].estimator, like=base, changes={"encoder": encoder}
+        clone(METHODS[base].estimator).set_params(encoder=encoder), like=base
     )
     for name, encoder in ENCODERS.items()
     for contrast, base in CONTRASTS.items()

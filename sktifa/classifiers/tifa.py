@@ -361,7 +361,9 @@ loss_curve_, validation_scores_, validation_losses_
         self.gain_ = self._by_row(gain.cpu().numpy())
         self.loss_weights_ = self._by_row(weights.cpu().numpy())
         node_weights = weights.float()
-        terms: list[Term] = [SelfConsistency(node_weights, self.divergence)]
+        terms: list[Term] = []
+        if self.weight_max:  # else its pass on the view would be for nothing
+            terms.append(SelfConsistency(node_weights, self.divergence))
         if self.pairing is not None:
             terms.append(Pairs(node_weights, self.pair_weight, self.divergence))
         log_prior = None

@@ -26,6 +26,8 @@ BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK = COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000",
 )  # fmt: skip
 MARKERS = "osD^vPX"
+BINS, TICKS = "bin of information gain\n(least first)", (1, 4, 7, 10)
+DIFFERENCE = "difference in accuracy\n(points, ± standard error)"
 
 
 def _find(records: Sequence[Record], method: str, graph: str, labels: int = 20):
@@ -50,7 +52,7 @@ def _grid(
 def radial(records: Sequence[Record]) -> Figure:
     """Draw GCN's right and wrong nodes, its errors, and what contrast gains."""
     graphs = _graphs(records)
-    figure, axes = _grid(len(graphs), 3, 4.6, 4)
+    figure, axes = _grid(len(graphs), 3, 3.8, 3.3)
     for row, graph in zip(axes, graphs, strict=True):
         gcn = _find(records, "GCN", graph)
         contrast = _find(records, "uniform-GCL", graph)
@@ -79,15 +81,14 @@ def radial(records: Sequence[Record]) -> Figure:
             ylim=(0, 100),
             aspect="equal",
         )
-        row[0].legend(
-            loc="lower center", bbox_to_anchor=(0.5, -0.32), ncols=2, markerscale=2
-        )
         accuracy = _accuracy(gcn)
         RadialDecayDisplay(1 - accuracy).plot(row[1])
         row[1].set_title(f"{graph}: error rate of the GCN")
         if contrast is not None:
             RadialDecayDisplay(_accuracy(contrast) - accuracy, "gain").plot(row[2])
-            row[2].set_title(f"{graph}: uniform contrast minus GCN")
+            row[2].set_title(f"{graph}: uniform-GCL minus GCN")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower left", ncols=2, markerscale=2)
     return figure
 
 
@@ -120,40 +121,31 @@ def same_class(records: Sequence[Record]) -> Figure:
 def encoders(records: Sequence[Record]) -> Figure:
     """Draw each encoder's accuracy by contrast, a panel for each number of labels."""
     counts = sorted({record["labels"] for record in records})
-    figure, axes = _grid(len(counts), 1, 10, 2.9)
+    figure, axes = _grid(len(counts), 1, 8, 2.4, sharex=True)
     names = list(ENCODERS)
+    contrasts = (
+        ("", "supervised", BLACK),
+        (", uniform-GCL", "uniform-GCL", ORANGE),
+        (", TIFA-GCL", "TIFA-GCL", BLUE),
+    )
     for ax, labels in zip(axes[:, 0], counts, strict=True):
-        lowest = 100.0
-        for i, (suffix, name, colour) in enumerate(
-            (
-                ("", "supervised", SKY),
-                (", uniform-GCL", "uniform-GCL", ORANGE),
-                (", TIFA-GCL", "TIFA-GCL", BLUE),
-            )
-        ):
+        for i, (suffix, name, colour) in enumerate(contrasts):
             found = [
                 _find(records, f"Encoder {encoder}{suffix}", "Cora", labels)
                 for encoder in names
             ]
             at = [j for j, record in enumerate(found) if record]
             told = [record for record in found if record]
-            if not told:
-                continue
-            means = np.array([record["test_mean"] for record in told])
             errors = [r["test_std"] / np.sqrt(r["n_splits"]) for r in told]
-            lowest = min(lowest, means.min())
-            ax.bar(
-                np.array(at) + (i - 1) * 0.26, means, 0.26, yerr=errors, capsize=2,
-                color=colour, edgecolor="black", linewidth=0.4,
+            ax.errorbar(
+                np.array(at) + (i - 1) * 0.2, [r["test_mean"] for r in told], errors,
+                color=colour, marker=MARKERS[i], linestyle="none", capsize=2,
                 label=name if ax is axes[0, 0] else None,
             )  # fmt: skip
-        ax.set(
-            title=f"{labels} labels a class",
-            ylabel="test accuracy (%)",
-            xticks=range(len(names)),
-            xticklabels=names,
-            ylim=(max(0, 5 * (lowest // 5) - 5), None),
-        )
+        for j in range(1, len(names)):
+            ax.axvline(j - 0.5, color="0.85", linewidth=0.8)
+        ax.set(title=f"{labels} labels a class", ylabel="test accuracy (%)")
+    axes[-1, 0].set(xticks=range(len(names)), xticklabels=names)
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
@@ -166,7 +158,7 @@ def gain_over(
 
     def draw(records: Sequence[Record]) -> Figure:
         graphs = _graphs(records)
-        figure, axes = _grid(1, len(graphs), 3.4, 3.4, sharey=True)
+        figure, axes = _grid(1, len(graphs), 2.3, 2.7, sharey=True)
         shown = set()
         for ax, graph in zip(axes[0], graphs, strict=True):
             labels = max(r["labels"] for r in records if r["graph"] == graph)
@@ -181,13 +173,9 @@ def gain_over(
                 _line(ax, one, rival, colour, marker, None if name in shown else name)
                 shown.add(name)
             ax.axhline(0, color="grey", linewidth=0.8)
-            ax.set(
-                title=graph,
-                xlabel="bin of information gain\n(least first)",
-                xticks=range(1, 11),
-            )
-        axes[0, 0].set_ylabel("difference in accuracy\n(points, ± standard error)")
-        figure.legend(loc="outside lower center", ncols=len(graphs))
+            ax.set(title=graph, xlabel=BINS, xticks=TICKS)
+        axes[0, 0].set_ylabel(DIFFERENCE)
+        figure.legend(loc="outside lower center", ncols=2)
         return figure
 
     return draw
@@ -199,14 +187,15 @@ def _line(
     ours, other = (np.array(r["by_gain"], dtype=float) for r in (one, rival))
     n = min(len(ours), len(other))
     difference = ours[:n] - other[:n]
-    # Bins that ties leave empty on every split are not drawn.
-    at = np.flatnonzero((~np.isnan(difference)).sum(axis=0) > 1)
-    difference = difference[:, at]
-    known = (~np.isnan(difference)).sum(axis=0)
-    error = np.nanstd(difference, axis=0, ddof=1) / np.sqrt(known)
+    # Where ties leave a bin empty on every split, the line is broken.
+    mean, error = np.full((2, difference.shape[1]), np.nan)
+    for i, column in enumerate(difference.T):
+        known = column[~np.isnan(column)]
+        if len(known) > 1:
+            mean[i], error[i] = known.mean(), known.std(ddof=1) / np.sqrt(len(known))
     ax.errorbar(
-        at + 1, np.nanmean(difference, axis=0), error,
-        color=colour, marker=marker, capsize=2, label=label,
+        np.arange(len(mean)) + 1, mean, error,
+        color=colour, marker=marker, markersize=4, capsize=2, label=label,
     )  # fmt: skip
 
 
@@ -242,7 +231,7 @@ def negatives(records: Sequence[Record]) -> Figure:
 def study(records: Sequence[Record]) -> Figure:
     """Draw what ours gains: by information where labels are most, and by labels."""
     graphs = _graphs(records)
-    figure, axes = _grid(2, len(graphs), 3.4, 3.2, sharey="row")
+    figure, axes = _grid(2, len(graphs), 2.3, 2.6, sharey="row")
     rivals = ("GCN", "Label propagation", SAME_ENCODERS, "TIFA-GCL")
     labels = sorted({record["labels"] for record in records})
     for (top, bottom), graph in zip(axes.T, graphs, strict=True):
@@ -264,16 +253,18 @@ def study(records: Sequence[Record]) -> Figure:
                     [count for count, _ in told],
                     [one["difference"] for _, one in told],
                     [one["standard_error"] for _, one in told],
-                    color=colour, marker=marker, capsize=2, label=name,
+                    color=colour, marker=marker, markersize=4, capsize=2, label=name,
                 )  # fmt: skip
         for ax in (top, bottom):
             ax.axhline(0, color="grey", linewidth=0.8)
         top.set(title=graph, xlabel="labels a class", xticks=labels)
-        bottom.set(xlabel="bin of information gain\n(least first)", xticks=range(1, 11))
+        bottom.set(xlabel=BINS, xticks=TICKS)
     for ax in axes[:, 0]:
-        ax.set_ylabel("difference in accuracy\n(points, ± standard error)")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(graphs))
+        ax.set_ylabel(DIFFERENCE)
+    known = {}
+    for ax in axes[0]:
+        known |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(known.values(), known, loc="outside lower center", ncols=4)
     return figure
 
 

@@ -326,15 +326,28 @@ def _walks(records: Sequence[Record]) -> str:
 
 
 def _footnote(records: Sequence[Record]) -> str:
-    def told(key: str) -> str:
-        return " or ".join(map(str, sorted({r[key] for r in records if key in r})))
+    """Tell by how much each graph's cells were tried, and where."""
+    graphs: dict[str, dict[str, None]] = {}
+    for record in records:
+        graphs.setdefault(_effort(record), {})[_where(record)] = None
+    lines = [
+        f"{', '.join(of)}: {effort}" if len(graphs) > 1 else effort
+        for effort, of in graphs.items()
+    ]
+    return "\n".join(f"- {line}." for line in lines) + "\n"
 
-    text = f"{told('n_splits')} splits"
-    if "n_seeds" in records[0]:
-        chosen = {record["candidates"] for record in records} - {0, 1}
-        text += f", {told('n_seeds')} seeds"
-        text += f", {' or '.join(map(str, chosen))} candidates" if chosen else ""
-    return f"{text}, {told('device')}.\n"
+
+def _effort(record: Record) -> str:
+    told = [f"{record['n_splits']} splits"]
+    if "n_seeds" in record:
+        told.append(f"{record['n_seeds']} seeds")
+    budget = record.get("budget")
+    if budget:
+        told.append(
+            f"best of {budget['candidates']} candidates on {budget['splits']} splits "
+            f"and of {budget['finalists']} finalists on {budget['final_splits']}"
+        )
+    return ", ".join([*told, record["device"]])
 
 
 if __name__ == "__main__":

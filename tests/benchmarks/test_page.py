@@ -15,6 +15,7 @@ def record(method, graph="Cora", test_mean=82.0, **more):
     return {
         "method": method, "graph": graph, "labels": 20, "test_mean": test_mean,
         "test_std": 1.0, "n_splits": 3, "n_seeds": 2, "candidates": 40,
+        "budget": {"candidates": 40, "splits": 5, "finalists": 4, "final_splits": 20},
         "device": "cpu", **more,
     }  # fmt: skip
 
@@ -37,8 +38,28 @@ def test_page_sets_ours_beside_the_papers(results):
     assert "| GCN | 82.0 ± 1.0 (81.0, +1.0) |" in page
     assert "| TIFA-GCL | 82.0 ± 1.0 (83.6, -1.6) |" in page
     assert "TIFA-GCL minus GCN: Cora +1.25 ± 0.20 **(p = 0.01)**" in page
-    assert "3 splits, 2 seeds, 40 candidates, cpu." in page
+    effort = (
+        "3 splits, 2 seeds, best of 40 candidates on 5 splits and of 4 finalists on 20"
+    )
+    assert f"- {effort}, cpu." in page
     assert "Table 2" not in page
+
+
+def test_page_says_which_graphs_had_a_smaller_budget(results):
+    small = {"candidates": 8, "splits": 2, "finalists": 2, "final_splits": 5}
+    results(
+        "table1",
+        [
+            record("GCN"),
+            record("GAT"),
+            record("GCN", "PubMed", budget=small),
+            record("ours", "PubMed", budget=None),
+        ],
+    )
+    page = module.page()
+    assert "- Cora: 3 splits, 2 seeds, best of 40 candidates" in page
+    assert "- PubMed: 3 splits, 2 seeds, best of 8 candidates on 2 splits" in page
+    assert "- PubMed: 3 splits, 2 seeds, cpu." in page
 
 
 def test_verdict_says_where_a_claim_holds(results):

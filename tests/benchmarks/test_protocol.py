@@ -1,6 +1,9 @@
 """The protocol: nothing is learnt from test nodes before the choice, nothing lost."""
 
 import json
+import time
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +17,14 @@ from benchmarks.accuracy.comparison import adjusted, paired
 from benchmarks.accuracy.experiments import EXPERIMENTS
 from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, OutOfTimeError, unpack
-from benchmarks.accuracy.protocol import Budget, Cell, Method, choose, evaluate
+from benchmarks.accuracy.protocol import (
+    Budget,
+    Cell,
+    Method,
+    candidates,
+    choose,
+    evaluate,
+)
 from benchmarks.data import draw_split, visible_labels
 from sktifa import GNNClassifier, make_block_graph
 
@@ -115,6 +125,73 @@ def test_choice_is_the_best_on_validation(block, gcn, tmp_path):
     # Three candidates on one split, two of them on another; the test is not looked at.
     assert len(lab._known) == 3 + 2
     assert not any("test" in outcome for outcome in lab._known.values())
+
+
+def test_larger_budget_begins_with_the_smaller_ones_candidates():
+    space = {"hidden_size": [4, 8, 16], "dropout": [0.0, 0.5], "tol": [0.0, 1.0]}
+    method = Method(GNNClassifier(), space)
+    some, all_of_them = candidates(method, 6), candidates(method, 100)
+    assert all_of_them[:6] == some
+    # Every value as often as the others, and the whole space once.
+    for name, values in space.items():
+        counts = Counter(one[name] for one in some)
+        assert set(counts.values()) == {6 // len(values)}
+    assert len({str(one) for one in all_of_them}) == len(all_of_them) == 12
+    halves = Method(GNNClassifier(), [{"tol": [0.0]}, space])
+    assert sum("dropout" in one for one in candidates(halves, 2)) == 1
+
+
+def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    changed = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})
+    monkeypatch.setitem(methods.METHODS, "changed", changed)
+    path = tmp_path / "checkpoint.jsonl"
+    cells = {Cell("changed", "block", 5): (2, 2), CELL: (2, 1)}
+
+    def planned():
+        return run.plan(cells, BUDGET, {}, checkpoint=path, device="cpu")
+
+    # Three candidates on one split, two of them on another, and the test.
+    first, second = planned()
+    assert (first["method"], first["models"], first["to train"]) == ("GCN", 7, 7)
+    # The choice is shared.
+    assert (second["models"], second["to train"]) == (5 + 4, 4)
+    assert first["models x epochs"] == 7 * 5
+    assert not path.exists()
+    run.run(cells, BUDGET, {}, n_jobs=1, checkpoint=path, commit="abc")
+    assert [row["to train"] for row in planned()] == [0, 0]
+    assert len(set(path.read_text().split("\n"))) == 1 + 7 + 4
+
+
+def test_stack_that_would_not_end_in_time_is_not_begun(block, gcn, tmp_path):
+    path = tmp_path / "checkpoint.jsonl"
+    evaluate(gcn, CELL, {}, splits=1, seeds=1, lab=Lab(path))
+    outcome = json.loads(path.read_text())
+    path.write_text(json.dumps({**outcome, "seconds": 100.0}) + "\n")
+    lab = Lab(path, deadline=time.time() + 60)
+    with pytest.raises(OutOfTimeError):
+        evaluate(gcn, CELL, {}, splits=2, seeds=1, lab=lab)
+    lab = Lab(path, deadline=time.time() + 160)
+    assert len(evaluate(gcn, CELL, {}, splits=2, seeds=1, lab=lab)) == 2
+
+
+def test_cell_that_fails_leaves_the_others_alone(
+    block, gcn, tmp_path, monkeypatch, capsys
+):
+    class Broken(GNNClassifier):
+        def _contrast(self, *arguments):
+            raise RuntimeError("no such kernel")
+
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    broken = replace(gcn, estimator=Broken(max_iter=5))
+    monkeypatch.setitem(methods.METHODS, "broken", broken)
+    path = tmp_path / "checkpoint.jsonl"
+    cells = {Cell("broken", "block", 5): (1, 1), CELL: (1, 1)}
+    run.run(cells, BUDGET, {}, n_jobs=1, checkpoint=path, commit="abc")
+    assert list(run.collect(cells, BUDGET, {}, path)) == [CELL]
+    # Nothing is said of candidates that failed for a reason that isn't theirs.
+    assert "Broken" not in path.read_text()
+    assert "failed\nTraceback" in capsys.readouterr().out
 
 
 def test_interrupted_run_goes_on_where_it_was(block, gcn, tmp_path, monkeypatch):

@@ -8,10 +8,12 @@ import torch
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 
+from benchmarks.accuracy import methods
 from benchmarks.accuracy.fits import Fit, train
 from benchmarks.baselines import contrastive, terms
 from benchmarks.data import draw_split
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier, make_block_graph
+from sktifa.classifiers.prepare import prepare
 from sktifa.tensors.sparse import Adjacency
 from sktifa.training.stacking import stack
 
@@ -200,3 +202,30 @@ def test_a_graph_without_edges_makes_a_gcn_an_mlp(graph):
     edgeless = terms.NoEdges(adjacency(graph))
     assert edgeless.normalized(h) is h
     assert edgeless.n_nodes == graph.n_nodes == Graph(graph.adjacency).n_nodes
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("GCN", ["CrossEntropy"]),
+        ("GraphMix", ["CrossEntropy", "Mixup"]),
+        ("GRACE", ["CrossEntropy", "NodeContrast"]),
+        ("NodeAug", ["CrossEntropy", "AugmentedNodes"]),
+        ("MultiView", ["CrossEntropy", "ViewContrast"]),
+        ("GraphCL", ["CrossEntropy", "NodeContrast"]),
+        ("uniform-GCL", ["CrossEntropy", "SelfConsistency", "Pairs"]),
+        ("TIFA-GCL", ["CrossEntropy", "SelfConsistency", "Pairs"]),
+        ("ours", ["CrossEntropy", "SelfConsistency", "Teacher"]),
+        ("uniform-GCL, our encoders", ["CrossEntropy", "SelfConsistency"]),
+    ],
+)
+def test_methods_are_made_of_their_own_terms(name, expected):
+    """Whatever the defaults of our classes become."""
+    data = make_block_graph(60, 3, random_state=0)
+    estimator = methods.METHODS[name].estimator
+    network = estimator.made() if hasattr(estimator, "made") else clone(estimator)
+    problem = prepare(network, data.graph, data.target, CPU)
+    assert [type(term).__name__ for term in problem.terms] == expected
+    assert (problem.target.log_prior is not None) == (name == "ours")
+    if name in ("uniform-GCL", "TIFA-GCL"):
+        assert network.pairing == ("tifa" if name == "TIFA-GCL" else "uniform")

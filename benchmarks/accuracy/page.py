@@ -37,11 +37,11 @@ without features are in no part; Photo and Computers are their largest component
 each method's search space as many candidates are drawn as of any other's, and fitted on
 a few splits, the best of them on more; the best mean validation accuracy is chosen
 (`benchmarks/results/tuned.yaml`). How many that were stands under each table: where
-there was less time, fewer, but as many for each method of a column. Then the test nodes are looked at, once, by models
-with other seeds. Accuracies are means over splits in percent, ± their spread over
-splits; in brackets the paper's, and ours minus the paper's. Differences are paired by
-split, ± their standard error; *p* is Wilcoxon's signed-rank test, raised by Holm's rule
-for the comparisons of its table.
+there was less time, fewer, but as many for each method of a column. Then the test nodes
+are looked at, once, by models with other seeds. Accuracies are means over splits in
+percent, ± their spread over splits; in brackets the paper's, and ours minus the
+paper's. Differences are paired by split, ± their standard error; *p* is Wilcoxon's
+signed-rank test, raised by Holm's rule for the comparisons of its table.
 """
 
 SECTIONS = {

@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy table1 figure4 --device cuda --minutes 9 --jobs 3
     python -m benchmarks.accuracy all --minutes 0       # tell what is known, train none
     python -m benchmarks.accuracy table1 --graphs Cora --candidates 3 --splits 2
-    python -m benchmarks.accuracy table1 study --plan --device cuda   # models, seconds
+    python -m benchmarks.accuracy table1 study --plan     # models, epochs, seconds
 
 Outcomes are kept in a checkpoint as they come: the same command again goes on where it
 was, and a larger budget where a smaller one ended. Records and tuned hyper-parameters
@@ -176,11 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             most = cells.get(cell, (0, 0))
             cells[cell] = max(splits, most[0]), max(seeds, most[1])
     if options.plan:
-        rows = plan(cells, budget, tuned, checkpoint=checkpoint, device=options.device)
-        total = {
-            key: sum(row[key] for row in rows)
-            for key in ("models", "to train", "models x epochs", "seconds")
-        }
+        rows = plan(cells, budget, tuned, checkpoint)
+        counts = [
+            key
+            for key in next(iter(rows), {})
+            if key not in ("method", "graph", "labels")
+        ]
+        total = {key: sum(row[key] for row in rows) for key in counts}
         print_table([*rows, {"method": "all", **total}])
         return
     if options.minutes:

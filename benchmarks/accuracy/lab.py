@@ -93,9 +93,9 @@ class Lab:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
         self.deadline, self.together = deadline, together
         self._known: dict[str, Outcome] = {}
-        # Of the fits of a kind on a graph, on such a device: how many are known, and
-        # the sums of their seconds and epochs.
-        self._costs: dict[tuple[str, str], list[float]] = {}
+        # Of the fits of a kind on a graph, by device: how many are known, and the sums
+        # of their seconds and epochs.
+        self._costs: dict[tuple[str, str, str], list[float]] = {}
         self._place = device_name(resolve_device(device))
         text = checkpoint.read_text() if checkpoint.exists() else ""
         for line in text.splitlines():
@@ -119,29 +119,34 @@ class Lab:
             self._train(missing[start : start + self.together])
         return [self._known[fit.key] for fit in fits]
 
-    def cost(self, fits: Sequence[Fit]) -> tuple[float, float]:
-        """Expect seconds and epochs by the mean of their like.
+    def cost(self, fits: Sequence[Fit], device: str) -> tuple[float, float]:
+        """Expect seconds and epochs by the mean of their like on a device.
 
         Where none is known, no seconds and as many epochs as there can be.
         """
         total = np.zeros(2)
         for fit in fits:
-            count, *sums = self._costs.get((fit.kind, fit.graph), (0, 0, 0))
+            kind = device, fit.kind, fit.graph
+            count, *sums = self._costs.get(kind, (0, 0, 0))
             total += np.divide(sums, count) if count else (0, fit.most_epochs)
         return float(total[0]), float(total[1])
 
+    @property
+    def devices(self) -> list[str]:
+        """Where known outcomes come from."""
+        return sorted({device for device, *_ in self._costs})
+
     def _check_time(self, fits: Sequence[Fit]) -> None:
-        if time.time() + self.cost(fits)[0] >= self.deadline:
+        if time.time() + self.cost(fits, self._place)[0] >= self.deadline:
             raise OutOfTimeError
 
     def _learn(self, outcome: Outcome) -> None:
         self._known[outcome["key"]] = outcome
-        if outcome["device"] == self._place and "error" not in outcome:
-            of_kind = self._costs.setdefault(
-                (outcome["model"], outcome["graph"]), [0] * 3
-            )
+        if "error" not in outcome:
+            kind = outcome["device"], outcome["model"], outcome["graph"]
+            sums = self._costs.setdefault(kind, [0, 0, 0])
             for i, one in enumerate((1, outcome["seconds"], outcome["epochs"])):
-                of_kind[i] += one
+                sums[i] += one
 
     def _train(self, fits: Sequence[Fit]) -> None:
         data = graph_of(fits[0].graph)

@@ -154,14 +154,16 @@ class _Census(Lab):
 
 
 def plan(
-    cells: Cells, budget: Budget, tuned: Tuned, *, checkpoint: Path, device: str
+    cells: Cells, budget: Budget, tuned: Tuned, checkpoint: Path
 ) -> list[dict[str, Any]]:
     """Tell what each cell takes beside what is known and what earlier cells train.
+
+    Seconds are those of one process, by what the like took on each device so far.
 
     As long as candidates are unknown, finalists are any of them: one that is chosen
     later may make a few more or fewer fits.
     """
-    census = _Census(checkpoint=checkpoint, device=device)
+    census = _Census(checkpoint=checkpoint)
     counted, rows = set(census._known), []
     for wave in _waves(cells):
         for cell, (splits, seeds) in wave.items():
@@ -169,19 +171,19 @@ def plan(
             try_cell(cell, splits, seeds, budget, tuned, census)
             new = [fit for key, fit in census.asked.items() if key not in counted]
             counted |= census.asked.keys()
-            seconds, epochs = census.cost(new)
-            rows.append(
-                {
-                    "method": cell.method,
-                    "graph": cell.graph,
-                    "labels": cell.labels,
-                    "models": len(census.asked),
-                    "to train": len(new),
-                    "epochs": round(epochs / max(len(new), 1)),
-                    "models x epochs": round(epochs),
-                    "seconds": round(seconds),
-                }
-            )
+            row = {
+                "method": cell.method,
+                "graph": cell.graph,
+                "labels": cell.labels,
+                "models": len(census.asked),
+                "to train": len(new),
+            }
+            for device in census.devices or [""]:
+                seconds, epochs = census.cost(new, device)
+                row["models x epochs"] = round(epochs)
+                if device:
+                    row[f"seconds, {device}"] = round(seconds)
+            rows.append(row)
     return rows
 
 

@@ -149,7 +149,7 @@ def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):
     cells = {Cell("changed", "block", 5): (2, 2), CELL: (2, 1)}
 
     def planned():
-        return run.plan(cells, BUDGET, {}, checkpoint=path, device="cpu")
+        return run.plan(cells, BUDGET, {}, path)
 
     # Three candidates on one split, two of them on another, and the test.
     first, second = planned()

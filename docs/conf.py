@@ -27,7 +27,8 @@ html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    # Examples are short, and their lines of code are long.
+    "secondary_sidebar_items": {"**": ["page-toc"], "auto_examples/*": []},
 }
 html_sidebars = {"index": [], "tour": [], "own_data": [], "faq": [], "benchmarks": []}
 

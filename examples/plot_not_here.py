@@ -50,8 +50,13 @@ print(report)
 # %%
 # Train anyway
 # ------------
+# ``fit`` warns of the second graph too, in fewer words.
+
+import warnings
 
 from sktifa import GNNClassifier, TIFAGCLClassifier
+
+warnings.filterwarnings("ignore", "The graph does not seem to help")
 
 models = {
     "features alone (MLP)": GNNClassifier("mlp", max_iter=100, random_state=0),

@@ -1151,7 +1151,8 @@ class Graph:
             "features": f"{self.n_features:,} ({kind})",
         }
         cells = "".join(
-            f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in rows.items()
+            f"<tr><th style='text-align:left'>{key}</th><td>{value}</td></tr>"
+            for key, value in rows.items()
         )
         return f"<table><caption>Graph</caption>{cells}</table>"
 
@@ -1277,8 +1278,8 @@ def _clean_adjacency(
                 "directed='symmetrize'"
             )
         warnings.warn(
-            f"{what}. The larger weight is kept for both ways: give each edge one, "
-            "A.maximum(A.T) in an adjacency, and nothing is said",
+            f"{what}. The larger weight is kept for both ways: give each edge one "
+            "weight (A.maximum(A.T) does for an adjacency A)",
             GraphWarning,
             stacklevel=user_level(),
         )

@@ -45,6 +45,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 @pytest.fixture(autouse=True)
 def headless():
     """Draw without a screen, and close what was drawn."""
+    plt.close("all")  # what other tests have left
     plt.switch_backend("Agg")
     yield
     plt.close("all")

@@ -532,7 +532,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> GNNClassifier:
         problem = prepare(self, X, y, device, **more)
         self.spec_ = problem.encoder
-        if self._row_graph is None and problem.source is None:
+        trusts_edges = self.encoder != "mlp" or self._needs_information
+        if trusts_edges and self._row_graph is None and problem.source is None:
             warn_unless_graph_helps(problem)
         labeled = self._labeled_part(problem)
         context = self._init_callback_context(max_subtasks=problem.schedule.max_iter)

@@ -113,8 +113,8 @@ class Answers:
                 f"of {len(self.checked):,} labels held back, {self.correct.mean():.1%} "
                 f"were predicted right (95 % interval {low:.1%} to {high:.1%}); always "
                 f"saying the commonest class gets {commonest:.1%}",
-                f"mean confidence {self.confidence.mean():.1%}, calibrated at "
-                f"temperature {self.temperature:.2f}",
+                f"mean confidence {self.confidence.mean():.1%}, calibrated on these "
+                f"labels (temperature {self.temperature:.2f})",
             ]
         return lines
 

@@ -15,15 +15,21 @@ from sktifa.cli.answers import Answers
 __all__ = ["html_report"]
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto;
-       padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto;
+       padding: 0 1rem; color: #222; background: #fff; }
+h2 { margin-top: 2.5rem; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
 caption { text-align: left; font-weight: 600; }
-th, td { text-align: right; padding: .15rem .8rem .15rem 0; }
-th:first-child, td:first-child { text-align: left; }
+th, td { text-align: right; padding: .15rem 1.2rem .15rem 0; white-space: nowrap; }
+td { font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child, .text { text-align: left; }
 thead th { border-bottom: 1px solid #999; }
-.bar { display: inline-block; height: .7em; background: #4477aa; }
+.whole { display: inline-block; width: 6em; height: .7em; background: #e4e9ee; }
+.share { display: block; height: 100%; background: #4477aa; }
+.percent { display: inline-block; width: 3.8em; }
 .note { color: #555; }
+.diagnosis caption { display: none; }
+.diagnosis td { white-space: normal; }
 """
 _CONFIDENCES = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]
 _N_BINS = 5
@@ -75,7 +81,7 @@ def html_report(answers: Answers, diagnosis: str) -> str:
         parts += ["<h2>Most doubtful predictions</h2>", _doubted(answers)]
     parts += [
         "<h2>Graph and labels</h2>",
-        diagnosis,
+        f'<div class="diagnosis">{diagnosis}</div>',
         "<h2>How it was made</h2>",
         "<ul>",
         *(f"<li>{escape(line)}</li>" for line in answers.data.report),
@@ -152,7 +158,7 @@ def _by_gain(answers: Answers) -> str:
         correct = answers.correct[of_checked == i]
         rows.append(
             [
-                {0: "least", _N_BINS - 1: "most"}.get(i, ""),
+                {0: "least", _N_BINS - 1: "most"}.get(i, str(i + 1)),
                 np.count_nonzero(of_new == i),
                 _share(answers.confidence[new][of_new == i]),
                 len(correct),
@@ -169,14 +175,14 @@ def _doubted(answers: Answers) -> str:
     second = answers.probabilities[nodes].argsort(axis=1)[:, -2]
     classes, names = answers.data.classes, answers.data.names.tolist()
     rows = [
-        [names[node], classes[answers.codes[node]], confidence, classes[other], gain]
-        for node, confidence, other, gain in zip(
-            nodes,
-            (f"{value:.1%}" for value in answers.confidence[nodes]),
-            second,
-            (f"{value:.3g}" for value in answers.gain[nodes]),
-            strict=True,
-        )
+        [
+            str(names[node]),
+            classes[answers.codes[node]],
+            float(answers.confidence[node]),
+            classes[other],
+            f"{answers.gain[node]:.3g}",
+        ]
+        for node, other in zip(nodes, second, strict=True)
     ]
     return _table(["node", "prediction", "confidence", "or else", "gain"], rows)
 
@@ -188,9 +194,20 @@ def _share(values: NDArray[Any]) -> float | None:
 def _table(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = ""
 ) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = list(rows)
+    are_text = [all(isinstance(row[i], str) for row in rows) for i in range(len(heads))]
+    kinds = [' class="text"' if is_text else "" for is_text in are_text]
+    head = "".join(
+        f"<th{kind}>{escape(name)}</th>"
+        for kind, name in zip(kinds, heads, strict=True)
+    )
     body = "".join(
-        f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>\n"
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{_cell(value)}</td>"
+            for kind, value in zip(kinds, row, strict=True)
+        )
+        + "</tr>\n"
         for row in rows
     )
     return (
@@ -203,8 +220,9 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        bar = f'<span class="bar" style="width:{6 * value:.2f}em"></span>'
-        return f"{bar} {value:.1%}"
+        bar = f'<span class="share" style="width:{value:.1%}"></span>'
+        percent = f'<span class="percent">{value:.1%}</span>'
+        return f'<span class="whole">{bar}</span>{percent}'
     return f"{value:,}" if isinstance(value, np.integer) else escape(str(value))
 
 

@@ -102,11 +102,12 @@ def progress(steps: Sequence[str]) -> Iterator[Callable[[], bool]]:
         To call as each step begins; returns True.
     """
     console = Console(stderr=True)
+    if not console.is_terminal:  # where older versions of rich print a line feed
+        yield lambda: True
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     to_come = iter(steps)
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=len(steps), completed=-1)
 
         def step() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -64,16 +65,21 @@ class GraphReport:
     def __str__(self) -> str:
         rows = self._rows()
         width = max(map(len, rows))
-        lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-        lines += ["", f"Contrast: {self.expectation}"]
+        lines = [
+            _wrapped(f"{name:<{width}}  {value}", indent=width + 2)
+            for name, value in rows.items()
+        ]
+        lines += ["", _wrapped(f"Contrast: {self.expectation}")]
         for advice in self.warnings:
-            lines += ["", f"Warning: {advice.message}", f"Mend: {advice.mend}"]
+            lines += ["", _wrapped(f"Warning: {advice.message}")]
+            lines += [_wrapped(f"Mend: {advice.mend}")]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        left = "style='text-align:left'"
+        left = "text-align:left"
         rows = "".join(
-            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(value)}</td></tr>"
+            f"<tr><th style='{left};white-space:nowrap'>{escape(name)}</th>"
+            f"<td style='{left}'>{escape(value)}</td></tr>"
             for name, value in self._rows().items()
         )
         warnings = "".join(
@@ -129,6 +135,16 @@ class GraphReport:
             words += f"; {adjusted.value:.2f} ± {adjusted.error:.2f} of the way from "
             words += "chance (0) to always (1)"
         return words
+
+
+def _wrapped(text: str, indent: int = 0) -> str:
+    return textwrap.fill(
+        text,
+        88,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _found(accuracy: Any) -> str:

@@ -1,11 +1,14 @@
 """Whether edges tell of labels: against loops, dense inverses and real graphs."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 
+from sktifa.classifiers import GNNClassifier
 from sktifa.datasets import make_block_graph
-from sktifa.exceptions import LabelError
+from sktifa.exceptions import GraphWarning, LabelError
 from sktifa.graph import Graph
 from sktifa.information import evidence
 from sktifa.information.evidence import graph_helps, has_features
@@ -190,3 +193,14 @@ def test_real_graphs(name, per_class, expected, request):
     y = data.target
     codes = y if per_class is None else _some_labels(y, per_class)
     assert graph_helps(data.graph, codes, int(y.max()) + 1).helps is expected
+
+
+def test_fit_warns_of_edges_that_do_not_help_unless_it_looks_at_none():
+    made = make_block_graph(300, 3, homophily=0, random_state=0)
+    options = {"max_iter": 2, "random_state": 0, "device": "cpu"}
+    with pytest.warns(GraphWarning, match="does not seem to help") as told:
+        GNNClassifier(**options).fit(made.graph, made.target)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GNNClassifier("mlp", **options).fit(made.graph, made.target)

@@ -27,10 +27,12 @@ html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    # Examples are short, and their lines of code are long.
-    "secondary_sidebar_items": {"**": ["page-toc"], "auto_examples/*": []},
+    "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars = {"index": [], "tour": [], "own_data": [], "faq": [], "benchmarks": []}
+# Pages without a neighbour, and examples, whose lines of code are long.
+html_sidebars = dict.fromkeys(
+    ["index", "tour", "own_data", "faq", "benchmarks", "auto_examples/*"], []
+)
 
 # Headings can be linked to: `faq.md#a-question`.
 myst_heading_anchors = 3

@@ -9,8 +9,7 @@ that rings after Exp(1) / rate; the node whose clock rings first is the next dra
 a rate is multiplied by ``decay`` at time ``now``, what is left of that node's clock is
 again exponential, and becomes ``(clock - now) / decay``.
 
-A perturbation doesn't depend on the model: the next one can be drawn in another thread
-while the current one is trained on, for training on a GPU too.
+The race itself is in :mod:`sktifa.contrast.race`.
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sktifa.checks import as_numbers, check_count, check_real, check_sparse
+from sktifa.contrast.race import Race, Widths
 from sktifa.device import free_memory
 from sktifa.exceptions import (
     GraphError,
@@ -30,7 +31,6 @@ from sktifa.exceptions import (
     ParameterError,
     PerturbationWarning,
 )
-from sktifa.tensors.jit import njit
 
 __all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings"]
 
@@ -187,10 +187,6 @@ class GraphPerturber:
             decay_hops,
         )
 
-        self._indptr = adjacency.indptr.astype(np.int64)
-        # Writable copies: one compiled kernel fits all arrays.
-        self._indices = np.array(adjacency.indices)
-        self._reverse = _reverse_arcs(adjacency)
         # Only ratios matter; the largest rate is 1, so that none overflows.
         with np.errstate(over="ignore"):
             exponent = sharpness * weights
@@ -199,47 +195,33 @@ class GraphPerturber:
                 f"sharpness={sharpness} times the loss weights is beyond floating "
                 "point: lower sharpness."
             )
-        self._rates = np.exp(exponent - exponent.max(initial=-np.inf))
-        self._max_nodes = round(perturbed_nodes * n_nodes)
+        rates = np.exp(exponent - exponent.max(initial=-np.inf))
+        # No node can gain or lose more than it has others.
+        most = max(n_nodes - 1, 0)
+        n_drawn = round(perturbed_nodes * n_nodes)
+        n_added, n_removed = min(int(edges_added), most), min(int(edges_removed), most)
+        widths = Widths(
+            2 * min(n_drawn * n_removed, adjacency.nnz // 2), n_drawn * n_added, n_drawn
+        )
+        if 40 * widths.added > free_memory():
+            raise NotEnoughMemoryError(
+                f"edges_added={edges_added} to {n_drawn} nodes don't fit in memory: "
+                "lower edges_added or perturbed_nodes."
+            )
+        # With a decay of 1 the surroundings need no visit.
+        hops = 0 if decay == 1 else min(int(decay_hops), n_nodes)
         self._max_flips = np.inf
         if perturbation_rate is not None:
             self._max_flips = perturbation_rate * adjacency.nnz / 2
-        # Limited, as no node can gain more.
-        self._edges_added = min(int(edges_added), max(n_nodes - 1, 0))
-        self._edges_removed = min(int(edges_removed), max(n_nodes - 1, 0))
-        self._decay = float(decay)
-        # With a decay of 1 the surroundings need no visit.
-        self._decay_hops = 0 if decay == 1 else min(int(decay_hops), n_nodes)
-        if 40 * self.most_added > free_memory():
-            raise NotEnoughMemoryError(
-                f"edges_added={edges_added} to {self._max_nodes} nodes don't fit in "
-                "memory: lower edges_added or perturbed_nodes."
-            )
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes."""
-        return len(self._rates)
-
-    @property
-    def n_arcs(self) -> int:
-        """Number of arcs of the original graph."""
-        return len(self._indices)
-
-    @property
-    def most_drawn(self) -> int:
-        """Nodes that one draw can perturb at most."""
-        return self._max_nodes
-
-    @property
-    def most_removed(self) -> int:
-        """Undirected edges that one draw can remove at most."""
-        return min(self._max_nodes * self._edges_removed, len(self._indices) // 2)
-
-    @property
-    def most_added(self) -> int:
-        """Edges that one draw can add at most."""
-        return self._max_nodes * self._edges_added
+        self.race = Race(
+            torch.from_numpy(adjacency.indptr.astype(np.int64)),
+            torch.from_numpy(adjacency.indices.astype(np.int32)),
+            torch.from_numpy(_reverse_arcs(adjacency)),
+            torch.from_numpy(rates)[None],
+            torch.tensor([[n_drawn, n_added, n_removed, hops]]),
+            torch.tensor([[self._max_flips, decay]], dtype=torch.float64),
+            widths,
+        )
 
     def draw(self, rng: np.random.Generator) -> Perturbation:
         """Draw one perturbed view; equal states of `rng` give equal views.
@@ -262,33 +244,30 @@ class GraphPerturber:
             A `perturbation_rate` was asked for and there is nothing left to flip, or
             no node left to draw, before it is reached.
         """
-        n_nodes = len(self._rates)
-        with np.errstate(divide="ignore", over="ignore"):
-            clocks = rng.standard_exponential(n_nodes) / self._rates
-        nodes, kept, added, flips = _race(
-            self._indptr,
-            self._indices,
-            self._reverse,
-            clocks,
-            self._max_nodes,
-            self._max_flips,
-            self._edges_added,
-            self._edges_removed,
-            self._decay,
-            self._decay_hops,
-            rng,
-        )
-        limited = len(nodes) == self._max_nodes < n_nodes and flips > 0
-        if flips < self._max_flips < np.inf and not limited:
+        race = self.race
+        key = torch.from_numpy(rng.integers(2**62, size=1))
+        row = torch.empty(1, sum(race.widths.parts), dtype=torch.int32)
+        flips = torch.empty(1, dtype=torch.int64)
+        race.run(torch.zeros_like(key), key, row, flips)
+        ends = np.cumsum(race.widths.parts)[:-1]
+        removed, source, target, drawn = np.split(row[0].numpy().astype(np.int64), ends)
+        nodes = drawn[drawn < race.n_nodes]
+        self.warn_if_short(len(nodes), int(flips))
+        added = np.stack([source, target])[:, source >= 0]
+        return Perturbation(nodes, removed[removed < race.n_arcs], added)
+
+    def warn_if_short(self, n_drawn: int, n_flips: int) -> None:
+        """Warn where a view has fewer flips than `perturbation_rate` asks for."""
+        limited = n_drawn == self.race.widths.drawn < self.race.n_nodes and n_flips > 0
+        if n_flips < self._max_flips < np.inf and not limited:
             warnings.warn(
-                f"The perturbation ended with {flips} flipped edges, short of the "
+                f"The perturbation ended with {n_flips} flipped edges, short of the "
                 f"{self._max_flips:g} that perturbation_rate asks for: no node or edge "
                 "is left to change. Lower perturbation_rate, or raise edges_added or "
                 "edges_removed.",
                 PerturbationWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return Perturbation(nodes, np.flatnonzero(~kept), added)
 
 
 def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
@@ -310,169 +289,3 @@ def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
             "another arc of these nodes. Graph(adjacency).adjacency mends it."
         )
     return reverse
-
-
-@njit()
-def _sift_down(heap, keys, position, size):
-    """Restore the heap below a position whose key has grown."""
-    node = heap[position]
-    while True:
-        child = 2 * position + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[heap[child + 1]] < keys[heap[child]]:
-            child += 1
-        if keys[heap[child]] >= keys[node]:
-            break
-        heap[position] = heap[child]
-        position = child
-    heap[position] = node
-
-
-@njit()
-def _slow_down(node, now, decay, hops, indptr, indices, clocks, visited, queue):
-    """Decay the rates of all nodes within some hops of a drawn one, once each."""
-    visited[node] = node
-    queue[0] = node
-    begin, end = 0, 1
-    for _ in range(hops):
-        level_end = end
-        for position in range(begin, level_end):
-            near = queue[position]
-            for arc in range(indptr[near], indptr[near + 1]):
-                other = indices[arc]
-                if visited[other] != node:
-                    visited[other] = node
-                    queue[end] = other
-                    end += 1
-                    if decay > 0:
-                        clocks[other] = now + (clocks[other] - now) / decay
-                    else:
-                        clocks[other] = np.inf
-        begin = level_end
-        if begin == end:
-            break
-
-
-@njit()
-def _race(
-    indptr,
-    indices,
-    reverse,
-    clocks,
-    max_nodes,
-    max_flips,
-    edges_added,
-    edges_removed,
-    decay,
-    decay_hops,
-    rng,
-):
-    n_nodes = len(clocks)
-    drawn = np.empty(max_nodes, np.int64)
-    n_drawn = 0
-    flips = 0
-    kept = np.ones(len(indices), np.bool_)
-
-    # Added edges, and for each node a linked list of those that end there: the two
-    # ends of edge e are the list entries 2e and 2e + 1.
-    capacity = edges_added * max_nodes
-    ends = np.empty(2 * capacity, np.int64)
-    added_kept = np.ones(capacity, np.bool_)
-    following = np.empty(2 * capacity, np.int64)
-    last = np.full(n_nodes, -1, np.int64)
-    n_added = 0
-
-    # Scratch space. A node is drawn once at most, so its number stamps its visits.
-    adjacent = np.full(n_nodes, -1, np.int64)
-    visited = np.full(n_nodes, -1, np.int64)
-    queue = np.empty(n_nodes, np.int64)
-    incident = np.empty(n_nodes, np.int64)
-
-    # Clocks only ever move back. So a key in the heap is a lower bound of its node's
-    # clock, and is brought up to date when it comes to the top.
-    keys = clocks.copy()
-    heap = np.arange(n_nodes)
-    size = n_nodes
-    for position in range(size // 2 - 1, -1, -1):
-        _sift_down(heap, keys, position, size)
-
-    while n_drawn < max_nodes and flips < max_flips and size > 0:
-        node = heap[0]
-        now = keys[node]
-        if clocks[node] > now:
-            keys[node] = clocks[node]
-            _sift_down(heap, keys, 0, size)
-            continue
-        if now == np.inf:  # only nodes of rate 0 are left
-            break
-        size -= 1
-        heap[0] = heap[size]
-        if size > 0:
-            _sift_down(heap, keys, 0, size)
-        drawn[n_drawn] = node
-        n_drawn += 1
-
-        # The node's edges at present: original arcs, and below 0 the added ones.
-        degree = 0
-        for arc in range(indptr[node], indptr[node + 1]):
-            if kept[arc]:
-                adjacent[indices[arc]] = node
-                incident[degree] = arc
-                degree += 1
-        entry = last[node]
-        while entry >= 0:
-            if added_kept[entry // 2]:
-                adjacent[ends[entry ^ 1]] = node
-                incident[degree] = -1 - entry // 2
-                degree += 1
-            entry = following[entry]
-
-        # A try hits one of the f non-neighbours with probability f / n: so few of them
-        # that this is slow means a degree for which the look above was as slow.
-        for _ in range(min(edges_added, n_nodes - 1 - degree)):
-            other = rng.integers(0, n_nodes)
-            while other == node or adjacent[other] == node:
-                other = rng.integers(0, n_nodes)
-            adjacent[other] = node
-            row = indices[indptr[node] : indptr[node + 1]]
-            slot = np.searchsorted(row, other)
-            if slot < len(row) and row[slot] == other:  # a removed edge returns
-                arc = indptr[node] + slot
-                kept[arc] = kept[reverse[arc]] = True
-                flips -= 1
-                incident[degree] = arc
-            else:
-                for entry, end in ((2 * n_added, node), (2 * n_added + 1, other)):
-                    ends[entry] = end
-                    following[entry] = last[end]
-                    last[end] = entry
-                incident[degree] = -1 - n_added
-                n_added += 1
-                flips += 1
-            degree += 1
-
-        for _ in range(min(edges_removed, degree)):
-            choice = rng.integers(0, degree)
-            edge = incident[choice]
-            degree -= 1
-            incident[choice] = incident[degree]
-            if edge >= 0:
-                kept[edge] = kept[reverse[edge]] = False
-                flips += 1
-            else:
-                added_kept[-1 - edge] = False
-                flips -= 1
-
-        _slow_down(
-            node, now, decay, decay_hops, indptr, indices, clocks, visited, queue
-        )
-
-    added = np.empty((2, added_kept[:n_added].sum()), np.int64)
-    count = 0
-    for edge in range(n_added):
-        if added_kept[edge]:
-            added[0, count] = ends[2 * edge]
-            added[1, count] = ends[2 * edge + 1]
-            count += 1
-    return drawn[:n_drawn], kept, added, flips

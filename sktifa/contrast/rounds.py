@@ -14,7 +14,7 @@ alone and beside others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
+from sktifa.contrast.perturbation import PerturbationSettings
 from sktifa.tensors.hashing import exponential, integers, mixed
 
-__all__ = ["BlockViews", "RoundsPerturber"]
+__all__ = ["RoundsPerturber", "RoundsViews"]
 
 # Ends of the rounds, as shares of the nodes to draw.
 _ROUNDS = (0.02, 0.08, 0.25, 0.5, 0.8, 1.0)
@@ -35,8 +35,6 @@ _SWEEPS = 3
 # there already, or gone. And the most changes that it pays to look for in this way.
 _SPARE = 5
 _MOST_CHANGES = 16
-# Arcs, counted for each model and view, that are raced at a time: about 1 GB.
-_ARCS_AT_ONCE = 1 << 24
 # Where a word holds a count of nodes above, and a sum of their times below.
 _COUNT = 44
 _TIME_STEPS = 1 << 28
@@ -46,19 +44,18 @@ _MOST_HITS = 512
 
 
 @dataclass(frozen=True)
-class BlockViews:
-    """Several views of a block-diagonal graph, a block a model.
+class RoundsViews:
+    """Several views of a graph.
 
     Attributes
     ----------
     removed_arcs : Tensor of int64, shape (n_views, n_removed)
-        Positions in the arcs of all blocks, both directions, each once; past the end
-        is no arc.
+        Positions of arcs, both directions, each once; past the end is no arc.
     added_edges : Tensor of int64, shape (n_views, 2, n_added)
         Node pairs, each edge once. The first node was perturbed.
     is_added : Tensor of bool, shape (n_views, n_added)
         False where a pair is no edge.
-    nodes : Tensor of bool, shape (n_views, n_models, n_nodes)
+    nodes : Tensor of bool, shape (n_views, n_nodes)
         The perturbed nodes.
     """
 
@@ -69,7 +66,7 @@ class BlockViews:
 
 
 class RoundsPerturber:
-    """Draws views of copies of one graph, each copy by settings of its own.
+    """Draws views of a graph where it lies.
 
     They follow the law of :class:`~sktifa.contrast.perturbation.GraphPerturber`, but
     for three things that are rare: a node adjacent to nearly all others may gain fewer
@@ -79,202 +76,111 @@ class RoundsPerturber:
 
     Parameters
     ----------
-    perturbers : sequence of GraphPerturber
-        Of the same graph; what :meth:`takes` refuses can't be drawn in rounds.
-    device : torch.device
-        Where to draw.
+    crow, col : Tensor
+        CSR pattern of a symmetric graph without diagonal, columns ascending.
+    weights : Tensor of shape (n_nodes,)
+        Loss weights (paper: w).
+    settings : PerturbationSettings
+        That :meth:`takes` takes.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> path = csr_array(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
-    >>> one = GraphPerturber(path, np.ones(5), perturbed_nodes=0.4)
-    >>> rounds = RoundsPerturber([one, one, one], torch.device("cpu"))
-    >>> views = rounds.draw(torch.tensor([0, 1, 2]), torch.tensor(0), n_views=2)
-    >>> views.nodes.sum(2)
-    tensor([[2, 2, 2],
-            [2, 2, 2]])
+    >>> import torch
+    >>> crow, col = torch.tensor([0, 1, 3, 5, 7, 8]), [1, 0, 2, 1, 3, 2, 4, 3]
+    >>> settings = PerturbationSettings(perturbed_nodes=0.4)
+    >>> rounds = RoundsPerturber(crow, torch.tensor(col), torch.ones(5), settings)
+    >>> rounds.draw(torch.tensor([0]), n_views=3).nodes.sum(1)
+    tensor([2, 2, 2])
     """
 
     def __init__(
-        self, perturbers: Sequence[GraphPerturber], device: torch.device
-    ) -> None:
-        first = perturbers[0]
-        self._lay_out(
-            torch.from_numpy(first._indptr).to(device),
-            torch.from_numpy(first._indices).to(device),
-            torch.from_numpy(np.stack([p._rates for p in perturbers])).to(device),
-            [
-                (
-                    p._max_nodes,
-                    p._max_flips,
-                    p._edges_added,
-                    p._edges_removed,
-                    p._decay if p._decay_hops else 1.0,
-                )
-                for p in perturbers
-            ],
-        )
-
-    @classmethod
-    def of_subgraph(
-        cls,
+        self,
         crow: Tensor,
         col: Tensor,
         weights: Tensor,
         settings: PerturbationSettings,
-    ) -> RoundsPerturber:
-        """Prepare one model's views of a graph that lies on a device.
-
-        Parameters
-        ----------
-        crow, col : Tensor
-            CSR pattern of a symmetric graph without diagonal, columns ascending.
-        weights : Tensor of shape (n_nodes,)
-            Loss weights (paper: w).
-        settings : PerturbationSettings
-            That :meth:`takes` takes.
-        """
-        self = cls.__new__(cls)
-        n, exponent = len(weights), settings.sharpness * weights.double()
-        rate = settings.perturbation_rate
-        self._lay_out(
-            crow,
-            col,
-            (exponent - exponent.max()).exp()[None],
-            [
-                (
-                    round(settings.perturbed_nodes * n),
-                    np.inf if rate is None else rate * len(col) / 2,
-                    settings.edges_added,
-                    settings.edges_removed,
-                    settings.decay if settings.decay_hops else 1.0,
-                )
-            ],
+    ) -> None:
+        self.n_nodes, self.n_arcs = len(weights), len(col)
+        self._device = device = col.device
+        n, crow, col = self.n_nodes, crow.long(), col.long()
+        exponent = settings.sharpness * weights.double()
+        self._rates = (exponent - exponent.max()).exp()
+        degree = crow.diff()
+        nodes = torch.arange(n, device=device)
+        row = torch.repeat_interleave(nodes, degree, output_size=len(col))
+        self.crow, self.degree = crow, degree
+        # With an arc before the first, at which sums start from 0.
+        self.arc_row, self.arc_col = (
+            functional.pad(ends.int(), (1, 0)) for ends in (row, col)
         )
-        return self
+        # Ends of all arcs in order, and a last one that is none.
+        self.arc = functional.pad(row * n + col, (0, 1), value=n * n)
+        self.col = functional.pad(col, (0, 1))
+        rate = settings.perturbation_rate
+        self.most_flips = np.inf if rate is None else rate * len(col) / 2
+        self._n_drawn = round(settings.perturbed_nodes * n)
+        self.n_added = settings.edges_added
+        self.n_removed = settings.edges_removed
+        self._decay = settings.decay if settings.decay_hops else 1.0
+        # Without a wait: a sampler's thread goes on while the device works.
+        early = torch.from_numpy(_earliness(self._decay))
+        self._early = early.to(device, non_blocking=True)
 
     @staticmethod
-    def takes(perturber: GraphPerturber | PerturbationSettings) -> bool:
+    def takes(settings: PerturbationSettings) -> bool:
         """Whether a perturbation can be drawn in rounds.
 
         Not one whose decay reaches further than the neighbours, or that changes a node
         in more than 16 edges.
         """
-        if isinstance(perturber, PerturbationSettings):
-            p = perturber
-            hops = 0 if p.decay == 1 else p.decay_hops
-            changes = max(p.edges_added, p.edges_removed)
-        else:
-            hops = perturber._decay_hops
-            changes = max(perturber._edges_added, perturber._edges_removed)
+        hops = 0 if settings.decay == 1 else settings.decay_hops
+        changes = max(settings.edges_added, settings.edges_removed)
         return hops <= 1 and changes <= _MOST_CHANGES
 
-    def _lay_out(
-        self,
-        crow: Tensor,
-        col: Tensor,
-        rates: Tensor,
-        rules: Sequence[tuple[int, float, int, int, float]],
-    ) -> None:
-        self._n_models, self._n_nodes = rates.shape
-        self._n_arcs, self._device = len(col), col.device
-        device, n = col.device, self._n_nodes
-        crow, col = crow.long(), col.long()
-        degree = crow.diff()
-        nodes = torch.arange(n, device=device)
-        row = torch.repeat_interleave(nodes, degree, output_size=len(col))
-        self._crow, self._degree = crow, degree
-        # With an arc before the first, at which sums start from 0.
-        self._arc_row, self._arc_col = (
-            functional.pad(ends.int(), (1, 0)) for ends in (row, col)
-        )
-        # Ends of all arcs in order, and a last one that is none.
-        self._arc = functional.pad(row * n + col, (0, 1), value=n * n)
-        self._col = functional.pad(col, (0, 1))
-        self._rates = rates.double()
-        count, flips, added, removed, decay = zip(*rules, strict=True)
-        self._most = max(1, *count)
-        self._most_added = max(1, *added)
-        self._most_removed = max(1, *removed)
-        self._slows = min(decay) < 1 and len(col) > 0
-        self._limited = min(flips) < np.inf
-
-        def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-            return put(torch.tensor(values, dtype=dtype)[:, None])
-
-        def put(tensor: Tensor) -> Tensor:
-            # Without a wait: a sampler's thread goes on while the device works.
-            return tensor.to(device, non_blocking=True)
-
-        self._count = column(count, torch.int64)
-        self._flips = column(flips, torch.float64)
-        self._added = column(added, torch.int64)[:, :, None]
-        self._removed = column(removed, torch.int64)[:, :, None]
-        self._decay = column(decay, torch.float64)
-        self._early = put(torch.from_numpy(_earliness(np.array(decay, float))))
-        shares = column(_ROUNDS, torch.float64)[:, :, None]
-        # Position of the last node of each round among all clocks in order.
-        self._last = (self._count * shares).ceil().long().sub_(1).clamp_(min=0)
-
-    def draw(self, seeds: Tensor, first_view: Tensor, n_views: int) -> BlockViews:
-        """Draw some views of all models.
+    def draw(self, seed: Tensor, n_views: int) -> RoundsViews:
+        """Draw some views.
 
         Parameters
         ----------
-        seeds : Tensor of int64, shape (n_models,)
-            Equal seeds and settings draw equal views, whatever the models beside.
-        first_view : Tensor of int64, scalar
-            Number of the first view; the others follow.
+        seed : Tensor of int64, shape (1,)
+            Equal seeds and settings draw equal views.
         n_views : int
-            How many of each model.
+            How many.
 
         Returns
         -------
-        BlockViews
+        RoundsViews
         """
-        at_once = max(1, _ARCS_AT_ONCE // max(1, self._n_models * self._n_arcs))
-        parts = [
-            self._draw(seeds, first_view + start, min(at_once, n_views - start))
-            for start in range(0, n_views, at_once)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        names = BlockViews.__dataclass_fields__
-        return BlockViews(*(torch.cat([getattr(p, k) for p in parts]) for k in names))
-
-    def _draw(self, seeds: Tensor, first_view: Tensor, n_views: int) -> BlockViews:
-        views = first_view + torch.arange(n_views, device=self._device)
-        key = mixed(seeds, views[:, None]).flatten()
-        clocks = self._race(key, n_views).sort(dim=1, stable=True)
-        nodes = clocks.indices[:, : self._most]
+        key = mixed(seed, torch.arange(n_views, device=self._device))
+        clocks = self._race(key).sort(dim=1, stable=True)
+        most = max(1, self._n_drawn)
+        nodes = clocks.indices[:, :most]
         place = torch.arange(nodes.shape[1], device=self._device)
-        is_drawn = place < self._count.repeat(n_views, 1)
-        is_drawn &= clocks.values[:, : self._most] < torch.inf
-        changes = _Changes(self, key, n_views, nodes, is_drawn)
+        is_drawn = (place < self._n_drawn) & (clocks.values[:, :most] < torch.inf)
+        changes = _Changes(self, key, nodes, is_drawn)
         for _ in range(_SWEEPS):
             changes.decide()
         return changes.views()
 
-    def _race(self, key: Tensor, n_views: int) -> Tensor:
+    def _race(self, key: Tensor) -> Tensor:
         """Return when each node's clock rings; right for those that are drawn."""
-        node = torch.arange(self._n_nodes, device=self._device)
+        node = torch.arange(self.n_nodes, device=self._device)
         bits = mixed(mixed(key[:, None], 0), node)
-        clocks = exponential(bits) / self._rates.repeat(n_views, 1)
-        if not self._slows:
+        clocks = exponential(bits) / self._rates
+        if self._decay == 1 or not self.n_arcs:
             return clocks
         # Where the sums over each row's arcs end, with one before the first row.
         group = torch.arange(len(key), device=self._device)[:, None]
-        ends = group * len(self._arc_row) + self._crow
-        decay, early = (part.repeat(n_views, 1) for part in (self._decay, self._early))
+        ends = group * len(self.arc_row) + self.crow
         waiting = torch.ones_like(clocks, dtype=torch.bool)
-        until = torch.zeros_like(decay)
-        for last in self._last.repeat(1, n_views, 1):
+        until = clocks.new_zeros(len(key), 1)
+        for share in _ROUNDS:
+            # The last node of the round among all clocks in order.
+            last = max(0, math.ceil(share * self._n_drawn) - 1)
             since = until
-            until = clocks.float().sort(dim=1).values.gather(1, last).double()
+            until = clocks.float().sort(dim=1).values[:, last, None].double()
             until.clamp_(max=_LAST_TIME)
-            rules = since, until - since, decay, early, ends
+            rules = since, until - since, ends
             # Those that ring although slowed by all neighbours that might ring before
             # are sure to ring, and slow the others.
             rings = waiting & (clocks <= until)
@@ -295,8 +201,6 @@ class RoundsPerturber:
         rings: Tensor,
         since: Tensor,
         span: Tensor,
-        decay: Tensor,
-        early: Tensor,
         ends: Tensor,
     ) -> Tensor:
         """Let the clocks that ring slow those neighbours that ring later by now.
@@ -308,36 +212,36 @@ class RoundsPerturber:
         time = (now - since) / step
         word = time.clamp(0, _TIME_STEPS).long().add_(1 << _COUNT).mul_(rings)
         time = time.float()
-        later = time.index_select(1, self._arc_row)
-        words = word.index_select(1, self._arc_col)
-        words.mul_(later > time.index_select(1, self._arc_col))
+        later = time.index_select(1, self.arc_row)
+        words = word.index_select(1, self.arc_col)
+        words.mul_(later > time.index_select(1, self.arc_col))
         words = words.flatten().cumsum(0)[ends].diff(dim=1)
         hits = words >> _COUNT
         mean = (words & ((1 << _COUNT) - 1)) / hits.clamp(min=1) * step
-        mean = since + mean * early.gather(1, hits.clamp(max=early.shape[1] - 1))
-        left = (clocks - mean).clamp_(min=_SHORTEST) / decay.pow(hits)
+        mean = since + mean * self._early[hits.clamp(max=_MOST_HITS)]
+        left = (clocks - mean).clamp_(min=_SHORTEST) / self._decay**hits
         return torch.where(hits > 0, mean + left, clocks)
 
 
-def _earliness(decay: np.ndarray) -> np.ndarray:
+def _earliness(decay: float) -> np.ndarray:
     """When one stroke slows a clock as hits at even distances do, by their number.
 
     Hits at ordered times ``t_m`` act as if all came at their mean weighted by
     ``decay^m``; of h evenly spread ones, ``t_m`` is ``m / (h + 1)`` of the time. What
     is returned is that mean as a share of the plain one.
     """
-    weights = np.maximum(decay, 1e-9)[:, None] ** np.arange(_MOST_HITS)
-    weighted = np.cumsum(weights * np.arange(1, _MOST_HITS + 1), axis=1)
-    share = 2 * weighted / np.cumsum(weights, axis=1)
-    return np.pad(share / np.arange(2, _MOST_HITS + 2), ((0, 0), (1, 0)))
+    weights = max(decay, 1e-9) ** np.arange(_MOST_HITS)
+    weighted = np.cumsum(weights * np.arange(1, _MOST_HITS + 1))
+    share = 2 * weighted / np.cumsum(weights)
+    return np.pad(share / np.arange(2, _MOST_HITS + 2), (1, 0))
 
 
 class _Changes:
     """What the nodes of one draw change, each given what those before it change.
 
-    G views of a model each have their nodes in the order drawn, K places. Edges are
-    told by their other end: row k of the tables `gained` and `lost` names those that
-    the node at place k chose, -1 for none.
+    Each view has its nodes in the order drawn, K places. Edges are told by their other
+    end: row k of the tables `gained` and `lost` names those that the node at place k
+    chose, -1 for none.
 
     An edge matters to its two ends only, and the one drawn first chooses first. So the
     nodes decide all at once, in sweeps: after the k-th, those are right that depend on
@@ -348,36 +252,34 @@ class _Changes:
         self,
         rounds: RoundsPerturber,
         key: Tensor,
-        n_views: int,
         nodes: Tensor,
         is_drawn: Tensor,
     ) -> None:
         device = nodes.device
-        self.rounds, self.n_views, self.nodes = rounds, n_views, nodes
+        self.rounds, self.nodes = rounds, nodes
         self.n_places = nodes.shape[1]
         self.group = torch.arange(len(nodes), device=device)[:, None, None]
         self.place = torch.arange(self.n_places, device=device)[:, None]
         self.node = nodes[:, :, None]
         self._let_draw(is_drawn)
-        self.n_added = rounds._added.repeat(n_views, 1, 1)
-        n_removed = rounds._removed.repeat(n_views, 1, 1)
-        self.gains = _Picker(rounds._most_added, self.n_added, nodes)
-        self.losses = _Picker(rounds._most_removed, n_removed, nodes)
+        self.gains = _Picker(rounds.n_added, nodes)
+        self.losses = _Picker(rounds.n_removed, nodes)
 
         def bits(purpose: int, width: int) -> Tensor:
             number = torch.arange(width, device=device) << 32
             return mixed(mixed(key[:, None, None], purpose), self.node + number)
 
         # Where a node looks for new neighbours, and how it goes through its edges.
-        n = rounds._n_nodes
-        partner, is_candidate = self.gains.choices(bits(1, self.gains.width), n)
+        n = rounds.n_nodes
+        n_nodes = nodes.new_full((), n)
+        partner, is_candidate = self.gains.choices(bits(1, self.gains.width), n_nodes)
         ends = self.node * n + partner
         self.partner, self.partner_place = partner, self._places_of(partner)
         self.is_candidate = is_candidate & (partner != self.node) & self.is_drawn
-        self.was_arc = rounds._arc[torch.searchsorted(rounds._arc, ends)] == ends
+        self.was_arc = rounds.arc[torch.searchsorted(rounds.arc, ends)] == ends
         self.edge_bits = bits(2, self.losses.width)
-        self.gained = nodes.new_full((*nodes.shape, rounds._most_added), -1)
-        self.lost = nodes.new_full((*nodes.shape, rounds._most_removed), -1)
+        self.gained = nodes.new_full((*nodes.shape, max(1, rounds.n_added)), -1)
+        self.lost = nodes.new_full((*nodes.shape, max(1, rounds.n_removed)), -1)
 
     def decide(self) -> None:
         """Let all nodes choose, in the light of the last choices of those before."""
@@ -391,29 +293,29 @@ class _Changes:
 
         # A node's edges: original ones, its own new ones, new ones of nodes before it.
         first, n_come, come = self._come()
-        start, degree = rounds._crow[self.node], rounds._degree[self.node]
-        size = degree + self.n_added + n_come
+        start, degree = rounds.crow[self.node], rounds.degree[self.node]
+        size = degree + rounds.n_added + n_come
         edge, is_candidate = self.losses.choices(self.edge_bits, size)
         own = edge - degree
         is_old = own < 0
-        is_own = (own < self.n_added) & ~is_old
+        is_own = (own < rounds.n_added) & ~is_old
         own_slot = own.clamp(0, self.gained.shape[2] - 1)
-        arc = (start + edge).masked_fill_(~is_old, rounds._n_arcs)
-        come_from = come[(first + own - self.n_added).clamp_(0, len(come) - 1)]
+        arc = (start + edge).masked_fill_(~is_old, rounds.n_arcs)
+        come_from = come[(first + own - rounds.n_added).clamp_(0, len(come) - 1)]
         other = torch.where(is_own, self.gained.gather(2, own_slot), come_from)
-        other = torch.where(is_old, rounds._col[arc], other)
+        other = torch.where(is_old, rounds.col[arc], other)
         # An edge that was lost may be back by the node's own choice.
         is_edge = (self.gained[:, :, None] == other[..., None]).any(3) & is_old
         is_edge |= ~self._names(lost, self._places_of(other))
         is_edge = torch.where(is_own, self.is_new.gather(2, own_slot), is_edge)
         chosen, loses = self.losses.first(is_candidate & self.is_drawn & is_edge)
         self.lost = other.gather(2, chosen).masked_fill_(~loses, -1)
-        self.lost_arc = arc.gather(2, chosen).masked_fill_(~loses, rounds._n_arcs)
+        self.lost_arc = arc.gather(2, chosen).masked_fill_(~loses, rounds.n_arcs)
 
-    def views(self) -> BlockViews:
+    def views(self) -> RoundsViews:
         """Return what the choices come to."""
-        rounds, n, end = self.rounds, self.rounds._n_nodes, self.rounds._n_arcs
-        if rounds._limited:
+        rounds, n, end = self.rounds, self.rounds.n_nodes, self.rounds.n_arcs
+        if rounds.most_flips < np.inf:
             self._stop_at_limit()
         gained, lost = _with_empty_row(self.gained), _with_empty_row(self.lost)
         same = self.gained[..., None] == self.lost[:, :, None]
@@ -427,27 +329,21 @@ class _Changes:
         is_gone &= same.any(2) | ~self._names(lost, before)
         before = self._places_of(self.gained)
         is_added &= self._names(lost, before) | ~self._names(gained, before)
-        back = torch.searchsorted(rounds._arc, self.lost * n + self.node)
+        back = torch.searchsorted(rounds.arc, self.lost * n + self.node)
         arcs = torch.stack([self.lost_arc, back], dim=1)
         edges = torch.stack([self.node.expand_as(self.gained), self.gained], dim=1)
-        model = (self.group % rounds._n_models)[..., None]
-        edges = edges.clamp_(min=0) + model * n
-        arcs = (arcs + model * end).masked_fill_(
-            ~is_gone[:, None], rounds._n_models * end
-        )
-        shape = self.n_views, rounds._n_models
-        return BlockViews(
-            arcs.view(self.n_views, -1),
-            edges.view(*shape, 2, -1).transpose(1, 2).flatten(2),
-            is_added.view(self.n_views, -1),
-            (self.places < self.n_places).view(*shape, n),
+        return RoundsViews(
+            arcs.masked_fill_(~is_gone[:, None], end).flatten(1),
+            edges.clamp_(min=0).flatten(2),
+            is_added.flatten(1),
+            self.places < self.n_places,
         )
 
     def _let_draw(self, is_drawn: Tensor) -> None:
         self.is_drawn = is_drawn[..., None]
         # Nodes that are not drawn have the place after the last, whose row is empty.
         self.places = self.nodes.new_full(
-            (len(self.nodes), self.rounds._n_nodes), self.n_places
+            (len(self.nodes), self.rounds.n_nodes), self.n_places
         ).scatter_(1, self.nodes, self.place.T.masked_fill(~is_drawn, self.n_places))
 
     def _places_of(self, others: Tensor, later: bool = False) -> Tensor:
@@ -462,7 +358,7 @@ class _Changes:
 
     def _come(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sort new edges by their other end: a node's first, its number, from whom."""
-        n, n_slots = self.rounds._n_nodes, self.gained[0].numel()
+        n, n_slots = self.rounds.n_nodes, self.gained[0].numel()
         width = self.gained.shape[2]
         slot = torch.arange(n_slots, device=self.nodes.device).view(-1, width)
         ends = (self.group * n + self.gained) * n_slots + slot
@@ -477,17 +373,16 @@ class _Changes:
     def _stop_at_limit(self) -> None:
         """Undo the choices of nodes after the one that reaches the limit of flips."""
         gains, loses = (self.gained >= 0).sum(2), (self.lost >= 0).sum(2)
-        old = (self.lost_arc < self.rounds._n_arcs).sum(2)
+        old = (self.lost_arc < self.rounds.n_arcs).sum(2)
         flips = 2 * (self.is_new.sum(2) + old) - gains - loses
         before = functional.pad(flips.cumsum(1)[:, :-1], (1, 0))
-        limit = self.rounds._flips.repeat(self.n_views, 1)
-        is_over = (before >= limit).cumsum(1) > 0
+        is_over = (before >= self.rounds.most_flips).cumsum(1) > 0
         self._let_draw(self.is_drawn[..., 0] & ~is_over)
         over = is_over[..., None]
         self.is_new = self.is_new & ~over
         self.gained = self.gained.masked_fill(over, -1)
         self.lost = self.lost.masked_fill(over, -1)
-        self.lost_arc = self.lost_arc.masked_fill(over, self.rounds._n_arcs)
+        self.lost_arc = self.lost_arc.masked_fill(over, self.rounds.n_arcs)
 
 
 def _with_empty_row(table: Tensor) -> Tensor:
@@ -495,29 +390,27 @@ def _with_empty_row(table: Tensor) -> Tensor:
 
 
 class _Picker:
-    """Picks each model's `count` entries, at most `most`, of those it looks through."""
+    """Picks the first `count` entries of those that a node looks through."""
 
-    def __init__(self, most: int, count: Tensor, nodes: Tensor) -> None:
-        number = torch.arange(most + _SPARE, device=nodes.device)
-        self.width, self.position = len(number), number
-        self.own_width = count + _SPARE
-        self.is_within = number < self.own_width
+    def __init__(self, count: int, nodes: Tensor) -> None:
+        most, self.width = max(1, count), max(1, count) + _SPARE
+        self.position = number = torch.arange(self.width, device=nodes.device)
         self.is_asked = number[:most] < count
         self.numbers = (number[:most] + 1).expand(*nodes.shape, most).contiguous()
         self.is_before = number < number[:, None]
 
-    def choices(self, bits: Tensor, size: Tensor | int) -> tuple[Tensor, Tensor]:
+    def choices(self, bits: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """Choose numbers below `size`, in random order, and say which of them count.
 
-        All numbers, where the model's width has room for them; otherwise independent
-        ones, of which those count that have not come before.
+        All numbers, where the width has room for them; otherwise independent ones, of
+        which those count that have not come before.
         """
         missing = self.position >= size
         order = (bits & ((1 << 62) - 1)).masked_fill_(missing, 1 << 62).argsort(dim=-1)
         order.masked_fill_(missing, 0)
-        choice = torch.where(self.own_width >= size, order, integers(bits, size))
+        choice = torch.where(size <= self.width, order, integers(bits, size))
         again = (choice[..., None] == choice[..., None, :]) & self.is_before
-        return choice, self.is_within & ~(again.any(-1) | missing)
+        return choice, ~(again.any(-1) | missing)
 
     def first(self, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Find the first wanted entries of each row, and say which there are."""

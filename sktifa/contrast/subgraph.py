@@ -73,10 +73,9 @@ def perturb(
     """
     seed = torch.randint(2**62, (1,), generator=generator, device=crow.device)
     if col.is_cuda and RoundsPerturber.takes(settings):
-        rounds = RoundsPerturber.of_subgraph(crow, col, weights, settings)
-        views = rounds.draw(seed, torch.zeros_like(seed), n_views=1)
+        views = RoundsPerturber(crow, col, weights, settings).draw(seed, n_views=1)
         return SubgraphPerturbation(
-            views.nodes[0, 0],
+            views.nodes[0],
             views.removed_arcs[0],
             views.added_edges[0],
             views.is_added[0],

@@ -10,12 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["exponential", "integers", "mixed"]
+__all__ = ["FACTORS", "KEY_STEP", "STEP", "exponential", "integers", "mixed"]
 
 # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), as signed numbers.
-_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
-_KEY_STEP = 0xD1342543DE82EF95 - (1 << 64)
-_FACTORS = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+KEY_STEP = 0xD1342543DE82EF95 - (1 << 64)
+FACTORS = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
 
 
 def mixed(key: Tensor, number: Tensor | int) -> Tensor:
@@ -40,8 +40,8 @@ def mixed(key: Tensor, number: Tensor | int) -> Tensor:
     3
     """
     # Two odd numbers: small keys and numbers have no sum in common.
-    bits = key * _KEY_STEP + (torch.as_tensor(number) + 1) * _STEP
-    for shift, factor in zip((30, 27), _FACTORS, strict=True):
+    bits = key * KEY_STEP + (torch.as_tensor(number) + 1) * STEP
+    for shift, factor in zip((30, 27), FACTORS, strict=True):
         bits = (bits ^ _shifted(bits, shift)) * factor
     return bits ^ _shifted(bits, 31)
 

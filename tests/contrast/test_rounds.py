@@ -47,61 +47,65 @@ def graph():
     return random_graph(60, 0.08)
 
 
-def draw(perturber, n_views, seed=0, first=0):
-    """Views of one model."""
-    rounds = RoundsPerturber([perturber], CPU)
-    return rounds.draw(torch.tensor([seed]), torch.tensor(first), n_views)
+def rounds(adjacency, weights, device=CPU, **options):
+    return RoundsPerturber(
+        torch.tensor(adjacency.indptr, device=device),
+        torch.tensor(adjacency.indices, device=device),
+        torch.as_tensor(weights, device=device),
+        PerturbationSettings(**options),
+    )
 
 
-def flipped(adjacency, views, v, model=0):
-    """Node pairs in which a model's view differs, after checking that it may."""
+def draw(perturber, n_views, seed=0):
+    return perturber.draw(torch.tensor([seed]), n_views)
+
+
+def flipped(adjacency, views, v):
+    """Node pairs in which a view differs, after checking that it may."""
     n, m = adjacency.shape[0], adjacency.nnz
-    n_models = views.nodes.shape[1]
     row = np.repeat(np.arange(n), np.diff(adjacency.indptr))
     arcs = views.removed_arcs[v].numpy()
-    assert ((arcs >= 0) & (arcs <= n_models * m)).all()
-    arcs = arcs[arcs // max(m, 1) == model] % max(m, 1) if m else arcs[:0]
+    assert ((arcs >= 0) & (arcs <= m)).all()
+    arcs = arcs[arcs < m]
     gone = list(zip(row[arcs], adjacency.indices[arcs], strict=True))
     assert len(set(gone)) == len(gone)
     assert {(b, a) for a, b in gone} == set(gone)
     edges = views.added_edges[v][:, views.is_added[v]].numpy()
-    assert (edges[0] // n == edges[1] // n).all()
-    edges = edges[:, edges[0] // n == model] % n
     dense = adjacency.toarray()
     assert not dense[edges[0], edges[1]].any() and (edges[0] != edges[1]).all()
     new = [(min(e), max(e)) for e in edges.T.tolist()]
     assert len(set(new)) == len(new)
-    drawn = views.nodes[v, model].numpy()
+    drawn = views.nodes[v].numpy()
     assert drawn[edges[0]].all()
     assert all(drawn[a] or drawn[b] for a, b in gone)
     return [(a, b) for a, b in gone if a < b], new
 
 
-def test_each_model_has_views_of_its_own_settings(graph):
-    settings = [
-        {"perturbed_nodes": 0.4},
-        {"perturbed_nodes": 0.1, "edges_added": 3, "edges_removed": 0},
-        {"perturbed_nodes": 0.0},
-        {"perturbed_nodes": 1.0, "edges_added": 0, "edges_removed": 5, "decay": 0.0},
-    ]
-    weights = np.linspace(0.2, 2.2, 60)
-    perturbers = [GraphPerturber(graph, weights, **one) for one in settings]
-    views = RoundsPerturber(perturbers, CPU).draw(
-        torch.arange(4), torch.tensor(0), n_views=7
-    )
-    counts = views.nodes.sum(2).numpy()
-    assert (counts[:, :3] == [24, 6, 0]).all()
+@pytest.mark.parametrize(
+    ("options", "n_drawn"),
+    [
+        ({"perturbed_nodes": 0.4}, 24),
+        ({"perturbed_nodes": 0.1, "edges_added": 3, "edges_removed": 0}, 6),
+        ({"perturbed_nodes": 0.0}, 0),
+        ({"perturbed_nodes": 1.0, "edges_added": 0, "edges_removed": 5, "decay": 0}, 0),
+    ],
+    ids=str,
+)
+def test_views_keep_to_their_settings(graph, options, n_drawn):
+    perturber = rounds(graph, np.linspace(0.2, 2.2, 60), **options)
+    views = draw(perturber, 7)
     degree = np.diff(graph.indptr)
     for v in range(7):
-        for i, one in enumerate(settings):
-            gone, new = flipped(graph, views, v, i)
-            n_drawn = views.nodes[v, i].sum()
-            assert len(new) <= one.get("edges_added", 1) * n_drawn
-            assert len(gone) <= one.get("edges_removed", 2) * n_drawn
-            if i == 1:
-                assert len(new) == 18
-        # With a decay of 0, no two neighbours; and none is left that has none drawn.
-        drawn = views.nodes[v, 3].numpy()
+        gone, new = flipped(graph, views, v)
+        drawn = views.nodes[v].numpy()
+        assert len(new) <= options.get("edges_added", 1) * drawn.sum()
+        assert len(gone) <= options.get("edges_removed", 2) * drawn.sum()
+        if "decay" not in options:
+            assert drawn.sum() == n_drawn
+        if options.get("edges_added") == 3:
+            assert len(new) == 18
+    if "decay" in options:
+        # No two neighbours; and none is left that has none drawn.
         assert not graph.toarray()[np.ix_(drawn, drawn)].any()
         assert (drawn | graph.toarray()[:, drawn].any(1)).all()
         assert len(gone) == np.minimum(degree[drawn], 5).sum()
@@ -126,7 +130,7 @@ def test_frequencies_are_those_of_the_exact_race(make, options):
     row = np.repeat(np.arange(n), np.diff(adjacency.indptr))
     nodes, pairs, flips = np.zeros((2, n)), [Counter(), Counter()], [[], []]
     rng = np.random.default_rng(1)
-    views = draw(perturber, size)
+    views = draw(rounds(adjacency, weights, **options), size)
     for i in range(size):
         view = perturber.draw(rng)
         nodes[0, view.nodes] += 1
@@ -137,7 +141,7 @@ def test_frequencies_are_those_of_the_exact_race(make, options):
         pairs[0].update(map(tuple, np.sort(view.added_edges, 0).T.tolist()))
         flips[0].append(view.n_flipped_edges)
         gone, new = flipped(adjacency, views, i)
-        nodes[1] += views.nodes[i, 0].numpy()
+        nodes[1] += views.nodes[i].numpy()
         pairs[1].update(gone + new)
         flips[1].append(len(gone) + len(new))
     counts = np.array([[c[key] for key in pairs[0] | pairs[1]] for c in pairs])
@@ -171,8 +175,8 @@ def test_real_graphs_are_flipped_as_by_the_exact_race(name, request):
     counts = np.zeros((2, n))
     for view in exact:
         counts[0, view.nodes] += 1
-    views = draw(perturber, n_draws)
-    counts[1] = views.nodes[:, 0].sum(0).numpy()
+    views = draw(rounds(adjacency, weights), n_draws)
+    counts[1] = views.nodes.sum(0).numpy()
     removed = (views.removed_arcs < adjacency.nnz).sum(1) // 2
     flips = (removed + views.is_added.sum(1)).double().mean().item()
     assert flips == pytest.approx(np.mean([v.n_flipped_edges for v in exact]), rel=0.02)
@@ -184,83 +188,44 @@ def test_real_graphs_are_flipped_as_by_the_exact_race(name, request):
     assert score < stats.chi2.isf(ALPHA, some.sum())
 
 
-def test_a_model_draws_the_same_alone_and_in_any_stack(graph):
-    weights = np.linspace(0.2, 2.2, 60)
-    settings = [{}, {"edges_added": 3, "edges_removed": 4}, {"perturbed_nodes": 0.9}]
-    perturbers = [GraphPerturber(graph, weights, **one) for one in settings]
-    seeds = torch.tensor([5, 6, 2**62])
-    stack = RoundsPerturber(perturbers, CPU).draw(seeds, torch.tensor(0), 5)
-    for i, perturber in enumerate(perturbers):
-        alone = RoundsPerturber([perturber], CPU)
-        # Views are numbered: it doesn't matter how many are drawn at a time.
-        for first, count in ((0, 2), (2, 3)):
-            views = alone.draw(seeds[i : i + 1], torch.tensor(first), count)
-            for v in range(count):
-                assert torch.equal(views.nodes[v, 0], stack.nodes[first + v, i])
-                assert flipped(graph, views, v) == flipped(graph, stack, first + v, i)
-    other = draw(perturbers[0], 5, seed=7)
-    assert not torch.equal(other.nodes[:, 0], stack.nodes[:, 0])
-
-
-def test_views_of_a_graph_too_large_for_all_at_once(graph, monkeypatch):
-    perturber = GraphPerturber(graph, np.ones(60))
-    expected = draw(perturber, 5)
-    monkeypatch.setattr("sktifa.contrast.rounds._ARCS_AT_ONCE", 2 * graph.nnz)
-    found = draw(perturber, 5)
-    for name, part in vars(expected).items():
-        assert torch.equal(part, getattr(found, name))
-
-
-def test_a_subgraph_on_a_device_is_perturbed_as_a_graph_is(graph, device):
-    weights = torch.linspace(0.2, 2.2, 60, device=device)
+def test_equal_seeds_draw_equal_views_on_any_device(graph, device):
     options = {"perturbation_rate": 0.2, "sharpness": 2.0, "edges_removed": 3}
-    on_device = RoundsPerturber.of_subgraph(
-        torch.tensor(graph.indptr, device=device),
-        torch.tensor(graph.indices, device=device),
-        weights,
-        PerturbationSettings(**options),
-    ).draw(torch.tensor([3], device=device), torch.tensor(0, device=device), 20)
-    perturber = GraphPerturber(graph, weights.cpu().numpy(), **options)
-    expected = draw(perturber, 20, seed=3)
+    weights = torch.linspace(0.2, 2.2, 60)
+    expected = draw(rounds(graph, weights, **options), 20, seed=3)
+    on_device = rounds(graph, weights.to(device), device, **options)
+    found = on_device.draw(torch.tensor([3], device=device), 20)
+    # Views are numbered: it doesn't matter how many are drawn.
+    fewer = draw(rounds(graph, weights, **options), 2, seed=3)
+    other = draw(rounds(graph, weights, **options), 20, seed=4)
     for name, part in vars(expected).items():
-        assert torch.equal(part, getattr(on_device, name).cpu())
+        assert torch.equal(part, getattr(found, name).cpu())
+        assert torch.equal(part[:2], getattr(fewer, name))
+    assert not torch.equal(other.nodes, expected.nodes)
 
 
 @pytest.mark.cuda
-def test_a_draw_can_be_recorded(graph):
-    """Nothing waits for the device, and a replay draws the views of its numbers."""
+def test_nothing_waits_for_the_device(graph):
     cuda = torch.device("cuda")
-    perturber = GraphPerturber(graph, np.linspace(0.2, 2.2, 60))
-    rounds = RoundsPerturber([perturber, perturber], cuda)
-    seeds, first = torch.tensor([1, 2], device=cuda), torch.tensor(0, device=cuda)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        rounds.draw(seeds, first, 3)
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            rounds.draw(seeds, first, 3)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    torch.cuda.synchronize()
-    recording = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recording):
-        views = rounds.draw(seeds, first, 3)
-    first.fill_(4)
-    recording.replay()
-    expected = rounds.draw(seeds, first, 3)
-    for name, part in vars(expected).items():
-        assert torch.equal(part, getattr(views, name))
+    weights = torch.linspace(0.2, 2.2, 60, device=cuda)
+    seed = torch.tensor([1], device=cuda)
+    perturber = rounds(graph, weights, cuda)
+    perturber.draw(seed, 3)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        perturber.draw(seed, 3)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_graphs_without_edges_or_with_one_node():
     for n in (1, 5):
         empty = sparse.csr_array((n, n), dtype=np.float32)
-        one = GraphPerturber(empty, np.ones(n), perturbed_nodes=1.0, edges_removed=0)
+        one = rounds(empty, np.ones(n), perturbed_nodes=1.0, edges_removed=0)
         views = draw(one, 2)
         assert views.nodes.all()
         assert (views.removed_arcs == 0).all()
         assert views.is_added.any() == (n > 1)
-    views = draw(GraphPerturber(csr(1 - np.eye(6)), np.ones(6), edges_removed=0), 5)
+    views = draw(rounds(csr(1 - np.eye(6)), np.ones(6), edges_removed=0), 5)
     assert not views.is_added.any()  # nobody to get an edge to
 
 
@@ -271,12 +236,12 @@ def test_an_edge_that_comes_back_is_untouched():
     """
     pair = csr([[0, 1], [1, 0]])
     options = {"perturbed_nodes": 1.0, "edges_removed": 1}
-    views = draw(GraphPerturber(pair, np.ones(2), **options), 10)
+    views = draw(rounds(pair, np.ones(2), **options), 10)
     for v in range(10):
         assert flipped(pair, views, v) == ([(0, 1)], [])
 
 
-def test_what_can_be_drawn_in_rounds(graph):
+def test_what_can_be_drawn_in_rounds():
     for options, takes in [
         ({}, True),
         ({"decay_hops": 2}, False),
@@ -285,6 +250,4 @@ def test_what_can_be_drawn_in_rounds(graph):
         ({"edges_added": 17}, False),
         ({"edges_removed": 17}, False),
     ]:
-        perturber = GraphPerturber(graph, np.ones(60), **options)
-        assert RoundsPerturber.takes(perturber) is takes
         assert RoundsPerturber.takes(PerturbationSettings(**options)) is takes

@@ -16,7 +16,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["MOST_GRADIENT", "Drawn", "kernels_for"]
+__all__ = ["MOST_GRADIENT", "Drawn", "has_triton", "kernels_for"]
 
 # A gradient counts as at most this for Adam: the square of a larger one is no float32.
 MOST_GRADIENT = 1e18
@@ -46,7 +46,7 @@ def kernels_for(device: torch.device) -> ModuleType:
         from sktifa.tensors.kernels import cpu
 
         return cpu
-    if device.type == "cuda" and _has_triton():
+    if device.type == "cuda" and has_triton():
         from sktifa.tensors.kernels import cuda
 
         return cuda
@@ -56,7 +56,7 @@ def kernels_for(device: torch.device) -> ModuleType:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     """Tell whether Triton is there and can compile: that takes a C compiler."""
     if importlib.util.find_spec("triton") is None:
         return False

@@ -1,0 +1,345 @@
+"""The exponential race that draws a perturbation, many of them in one call.
+
+A perturbation doesn't depend on the model, so that those to come can be drawn while
+the models train: by threads on the CPU, which hold no lock, and on a GPU by a kernel
+that runs a race in each of its programs. Draws are hashes
+(:mod:`sktifa.tensors.hashing`) of the race's key: a race ends the same wherever it is
+drawn, and whatever is drawn beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP
+from sktifa.tensors.jit import njit
+
+__all__ = ["Race", "Widths"]
+
+# A compiled kernel takes no tuple of another module.
+_FACTOR_1, _FACTOR_2 = FACTORS
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Room in a row for the most that a race can change.
+
+    Attributes
+    ----------
+    removed : int
+        Arcs.
+    added : int
+        Edges.
+    drawn : int
+        Nodes.
+    """
+
+    removed: int
+    added: int
+    drawn: int
+
+    @property
+    def parts(self) -> list[int]:
+        """A row's: arcs removed, sources and targets of edges added, nodes drawn."""
+        return [self.removed, self.added, self.added, self.drawn]
+
+
+@dataclass(frozen=True)
+class Race:
+    """What races on one graph need, of one model or several.
+
+    Attributes
+    ----------
+    crow, col, reverse : Tensor of int64, int32, int32 or int64
+        CSR pattern of a symmetric graph, columns ascending, and the position of each
+        arc's reverse.
+    rates : Tensor of float64, shape (n_models, n_nodes)
+        What a node's clock runs at, before any decay.
+    counts : Tensor of int64, shape (n_models, 4)
+        Most nodes to draw, edges that one gains and loses, and hops of the decay.
+    limits : Tensor of float64, shape (n_models, 2)
+        Flipped edges that end a race, and the decay.
+    widths : Widths
+        Of a row.
+    """
+
+    crow: Tensor
+    col: Tensor
+    reverse: Tensor
+    rates: Tensor
+    counts: Tensor
+    limits: Tensor
+    widths: Widths
+
+    @classmethod
+    def stacked(cls, races: Sequence[Race]) -> Race:
+        """Put races on the same graph side by side."""
+        widths = [race.widths for race in races]
+        return replace(
+            races[0],
+            rates=torch.cat([race.rates for race in races]),
+            counts=torch.cat([race.counts for race in races]),
+            limits=torch.cat([race.limits for race in races]),
+            widths=Widths(
+                max(w.removed for w in widths),
+                max(w.added for w in widths),
+                max(w.drawn for w in widths),
+            ),
+        )
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return self.rates.shape[1]
+
+    @property
+    def n_arcs(self) -> int:
+        """Number of arcs."""
+        return len(self.col)
+
+    def run(self, models: Tensor, keys: Tensor, rows: Tensor, flips: Tensor) -> None:
+        """Run races on the CPU; may be called from several threads at once.
+
+        Parameters
+        ----------
+        models : Tensor of int64, shape (n_races,)
+            The model of each race.
+        keys : Tensor of int64, shape (n_races,)
+            Of the draws.
+        rows : Tensor of int32, shape (n_races, sum(widths.parts))
+            Takes what each race changes: positions of removed arcs, ascending; both
+            ends of added edges; the nodes drawn, in order. Parts are filled up with
+            n_arcs, -1, -1 and n_nodes.
+        flips : Tensor of int64, shape (n_races,)
+            Takes the number of undirected edges in which the graphs differ.
+        """
+        _races(
+            self.crow.numpy(),
+            self.col.numpy(),
+            self.reverse.numpy(),
+            self.rates.numpy(),
+            self.counts.numpy(),
+            self.limits.numpy(),
+            models.numpy(),
+            keys.numpy(),
+            np.array(self.widths.parts),
+            rows.numpy(),
+            flips.numpy(),
+        )
+
+
+@njit()
+def _mixed(key, number):
+    """``sktifa.tensors.hashing.mixed`` of one number."""
+    bits = key * KEY_STEP + (number + 1) * STEP
+    bits = (bits ^ ((bits >> 30) & ((1 << 34) - 1))) * _FACTOR_1
+    bits = (bits ^ ((bits >> 27) & ((1 << 37) - 1))) * _FACTOR_2
+    return bits ^ ((bits >> 31) & ((1 << 33) - 1))
+
+
+@njit()
+def _below(bits, size):
+    """Turn bits into a uniform number below `size`."""
+    return (((bits >> 32) & 0xFFFFFFFF) * size) >> 32
+
+
+@njit()
+def _races(
+    crow, col, reverse, rates, counts, limits, models, keys, widths, rows, flips
+):
+    for race in range(len(keys)):
+        model = models[race]
+        flips[race] = _race(
+            crow,
+            col,
+            reverse,
+            rates[model],
+            counts[model],
+            limits[model],
+            keys[race],
+            widths,
+            rows[race],
+        )
+
+
+@njit()
+def _sift_down(heap, keys, position, size):
+    """Restore the heap below a position whose key has grown."""
+    node = heap[position]
+    while True:
+        child = 2 * position + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[heap[child + 1]] < keys[heap[child]]:
+            child += 1
+        if keys[heap[child]] >= keys[node]:
+            break
+        heap[position] = heap[child]
+        position = child
+    heap[position] = node
+
+
+@njit()
+def _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue):
+    """Decay the rates of all nodes within some hops of a drawn one, once each."""
+    visited[node] = node
+    queue[0] = node
+    begin, end = 0, 1
+    for _ in range(hops):
+        level_end = end
+        for position in range(begin, level_end):
+            near = queue[position]
+            for arc in range(crow[near], crow[near + 1]):
+                other = col[arc]
+                if visited[other] != node:
+                    visited[other] = node
+                    queue[end] = other
+                    end += 1
+                    if decay > 0:
+                        clocks[other] = now + (clocks[other] - now) / decay
+                    else:
+                        clocks[other] = np.inf
+        begin = level_end
+        if begin == end:
+            break
+
+
+@njit()
+def _race(crow, col, reverse, rates, counts, limits, key, widths, row):
+    n_nodes, n_arcs = len(rates), len(col)
+    max_nodes, edges_added, edges_removed, hops = counts
+    max_flips, decay = limits
+    removed_end = widths[0]
+    source_end = removed_end + widths[1]
+    target_end = source_end + widths[2]
+    drawn = row[target_end:]
+    n_drawn = 0
+    flips = 0
+    kept = np.ones(n_arcs, np.bool_)
+
+    # Added edges, and for each node a linked list of those that end there: the two
+    # ends of edge e are the list entries 2e and 2e + 1.
+    capacity = edges_added * max_nodes
+    ends = np.empty(2 * capacity, np.int64)
+    added_kept = np.ones(capacity, np.bool_)
+    following = np.empty(2 * capacity, np.int64)
+    last = np.full(n_nodes, -1, np.int64)
+    n_added = 0
+
+    # Scratch space. A node is drawn once at most, so its number stamps its visits.
+    adjacent = np.full(n_nodes, -1, np.int64)
+    visited = np.full(n_nodes, -1, np.int64)
+    queue = np.empty(n_nodes, np.int64)
+    incident = np.empty(n_nodes, np.int64)
+
+    # A number for each node's clock, and others for the choices, one after another.
+    clock_key, choice_key = _mixed(key, 0), _mixed(key, 1)
+    n_choices = 0
+    clocks = np.empty(n_nodes)
+    for node in range(n_nodes):
+        share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
+        clocks[node] = np.inf
+        if rates[node] > 0:
+            clocks[node] = -math.log1p(-share) / rates[node]
+
+    # Clocks only ever move back. So a key in the heap is a lower bound of its node's
+    # clock, and is brought up to date when it comes to the top.
+    keys = clocks.copy()
+    heap = np.arange(n_nodes)
+    size = n_nodes
+    for position in range(size // 2 - 1, -1, -1):
+        _sift_down(heap, keys, position, size)
+
+    while n_drawn < max_nodes and flips < max_flips and size > 0:
+        node = heap[0]
+        now = keys[node]
+        if clocks[node] > now:
+            keys[node] = clocks[node]
+            _sift_down(heap, keys, 0, size)
+            continue
+        if now == np.inf:  # only nodes of rate 0 are left
+            break
+        size -= 1
+        heap[0] = heap[size]
+        if size > 0:
+            _sift_down(heap, keys, 0, size)
+        drawn[n_drawn] = node
+        n_drawn += 1
+
+        # The node's edges at present: original arcs, and below 0 the added ones.
+        degree = 0
+        for arc in range(crow[node], crow[node + 1]):
+            if kept[arc]:
+                adjacent[col[arc]] = node
+                incident[degree] = arc
+                degree += 1
+        entry = last[node]
+        while entry >= 0:
+            if added_kept[entry // 2]:
+                adjacent[ends[entry ^ 1]] = node
+                incident[degree] = -1 - entry // 2
+                degree += 1
+            entry = following[entry]
+
+        # A try hits one of the f non-neighbours with probability f / n: so few of them
+        # that this is slow means a degree for which the look above was as slow.
+        for _ in range(min(edges_added, n_nodes - 1 - degree)):
+            other = node
+            while other == node or adjacent[other] == node:
+                other = _below(_mixed(choice_key, n_choices), n_nodes)
+                n_choices += 1
+            adjacent[other] = node
+            neighbors = col[crow[node] : crow[node + 1]]
+            slot = np.searchsorted(neighbors, other)
+            if slot < len(neighbors) and neighbors[slot] == other:  # a removed one
+                arc = crow[node] + slot
+                kept[arc] = kept[reverse[arc]] = True
+                flips -= 1
+                incident[degree] = arc
+            else:
+                for entry, end in ((2 * n_added, node), (2 * n_added + 1, other)):
+                    ends[entry] = end
+                    following[entry] = last[end]
+                    last[end] = entry
+                incident[degree] = -1 - n_added
+                n_added += 1
+                flips += 1
+            degree += 1
+
+        for _ in range(min(edges_removed, degree)):
+            choice = _below(_mixed(choice_key, n_choices), degree)
+            n_choices += 1
+            edge = incident[choice]
+            degree -= 1
+            incident[choice] = incident[degree]
+            if edge >= 0:
+                kept[edge] = kept[reverse[edge]] = False
+                flips += 1
+            else:
+                added_kept[-1 - edge] = False
+                flips -= 1
+
+        _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue)
+
+    drawn[n_drawn:] = n_nodes
+    count = 0
+    for arc in range(n_arcs):
+        if not kept[arc]:
+            row[count] = arc
+            count += 1
+    row[count:removed_end] = n_arcs
+    count = 0
+    for edge in range(n_added):
+        if added_kept[edge]:
+            row[removed_end + count] = ends[2 * edge]
+            row[source_end + count] = ends[2 * edge + 1]
+            count += 1
+    row[removed_end + count : source_end] = -1
+    row[source_end + count : target_end] = -1
+    return flips

@@ -1,0 +1,160 @@
+"""Races in one call, on a GPU, and as views of a stack, against each one alone.
+
+That a race follows Algorithm 2 is tested in `test_perturbation`.
+"""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.race import Race
+from sktifa.contrast.views import Views
+from sktifa.exceptions import PerturbationWarning
+from sktifa.tensors.hashing import exponential, mixed
+
+SETTINGS = [
+    {},
+    {"edges_added": 3, "edges_removed": 4, "perturbed_nodes": 0.9},
+    {"perturbation_rate": 0.3, "perturbed_nodes": 1.0},
+    {"decay": 0.0, "perturbed_nodes": 1.0},
+    {"decay": 1.0, "edges_added": 0, "sharpness": 3.0},
+    {"perturbed_nodes": 0.0},
+]
+FAR = [{"decay_hops": 2, "perturbed_nodes": 0.7}, {"decay_hops": 9, "decay": 0.9}, {}]
+
+
+def hub():
+    """A hub of 99 leaves, some of them on a path, and three isolated nodes."""
+    graph = nx.star_graph(99)
+    nx.add_path(graph, range(50, 80))
+    graph.add_nodes_from(range(100, 103))
+    return sparse.csr_array(nx.to_numpy_array(graph, dtype=np.float32))
+
+
+def karate():
+    graph = nx.karate_club_graph()
+    return sparse.csr_array(nx.to_numpy_array(graph, dtype=np.float32, weight=None))
+
+
+def perturbers(adjacency, settings):
+    weights = np.random.default_rng(7).uniform(0.2, 2.2, adjacency.shape[0])
+    return [GraphPerturber(adjacency, weights, **one) for one in settings]
+
+
+def ready(race, n_each):
+    """Models, keys, and room for what the races come to."""
+    n = n_each * len(race.rates)
+    rows = torch.empty(n, sum(race.widths.parts), dtype=torch.int32)
+    keys = torch.arange(n) * 1234567891011 - 17
+    return torch.arange(n) % len(race.rates), keys, rows, torch.empty(n).long()
+
+
+def changes(row, race):
+    """What a row says: arcs, edges, nodes; after checking how it is filled up."""
+    removed, source, target, drawn = row.split(race.widths.parts)
+    is_arc, is_edge = removed < race.n_arcs, source >= 0
+    is_node = drawn < race.n_nodes
+    for there in (is_arc, is_edge, is_node):
+        assert (there.int().diff() <= 0).all()  # what there is comes first
+    assert (removed[~is_arc] == race.n_arcs).all()
+    assert (source[~is_edge] == -1).all() and (target[~is_edge] == -1).all()
+    assert (drawn[~is_node] == race.n_nodes).all()
+    edges = torch.stack([source, target])[:, is_edge]
+    return removed[is_arc].tolist(), edges.tolist(), drawn[is_node].tolist()
+
+
+@pytest.mark.parametrize("make", [karate, hub])
+@pytest.mark.parametrize("settings", [SETTINGS, FAR])
+def test_a_race_is_the_same_alone_and_beside_others(make, settings):
+    models = [p.race for p in perturbers(make(), settings)]
+    race = Race.stacked(models)
+    model, keys, rows, flips = ready(race, 4)
+    race.run(model, keys, rows, flips)
+    for i in range(len(keys)):
+        alone = models[model[i]]
+        _, _, row, n_flips = ready(alone, 1)
+        alone.run(torch.zeros(1).long(), keys[i : i + 1], row, n_flips)
+        removed, edges, drawn = changes(rows[i], race)
+        assert changes(row[0], alone) == (removed, edges, drawn)
+        assert n_flips[0] == flips[i] == len(removed) // 2 + len(edges[0])
+
+
+def test_clocks_are_those_of_the_hash():
+    """Without edges, nodes are drawn in the order of their clocks."""
+    weights = np.linspace(0, 2, 50)
+    nothing = sparse.csr_array((50, 50), dtype=np.float32)
+    perturber = GraphPerturber(nothing, weights, perturbed_nodes=1.0, edges_added=0)
+    _, keys, rows, flips = ready(perturber.race, 20)
+    perturber.race.run(torch.zeros(20).long(), keys, rows, flips)
+    bits = mixed(mixed(keys, 0)[:, None], torch.arange(50))
+    expected = (exponential(bits) / torch.from_numpy(np.exp(weights))).argsort(1)
+    assert torch.equal(rows[:, : perturber.race.widths.drawn].long(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["karate", "hub", "cora", "citeseer", "computers"])
+@pytest.mark.parametrize("settings", [SETTINGS, FAR])
+def test_a_gpu_draws_the_same(name, settings, request, monkeypatch):
+    from sktifa.contrast import race_cuda
+
+    if name in ("karate", "hub"):
+        adjacency = {"karate": karate, "hub": hub}[name]()
+    else:
+        adjacency = request.getfixturevalue(name).graph.adjacency
+    race = Race.stacked([p.race for p in perturbers(adjacency, settings)])
+    model, keys, rows, flips = ready(race, 3)
+    race.run(model, keys, rows, flips)
+    # In several parts, as where memory is short.
+    monkeypatch.setattr(race_cuda, "_MOST_RACES", 7)
+    cuda = torch.device("cuda")
+    found = [part.to(cuda) for part in ready(race, 3)]
+    race_cuda.GpuRaces(race, cuda).run(*found)
+    assert torch.equal(found[3].cpu(), flips)
+    assert torch.equal(found[2].cpu(), rows)
+
+
+def test_views_are_those_of_each_model_and_number(device):
+    adjacency, seeds = karate(), [5, 6, 2**62]
+    models = perturbers(adjacency, SETTINGS[:3])
+    stack = Views(models, seeds, 2, torch.tensor(1.0, device=device), device)
+    kept, epochs = [0, 1, 2], []
+    for epoch in range(140):  # longer than a GPU draws ahead
+        if epoch == 70:
+            stack.keep(np.array([0, 2]))
+            kept = [0, 2]
+        stack.advance()
+        views = stack.views()
+        epochs.append([view.is_drawn.cpu() for view in views])
+        for number, view in enumerate(views):
+            for place, i in enumerate(kept):
+                race = models[i].race
+                key = mixed(torch.tensor(seeds[i]), 2 * epoch + number)
+                _, _, row, flips = ready(race, 1)
+                race.run(torch.zeros(1).long(), key[None], row, flips)
+                removed, edges, drawn = changes(row[0], race)
+                arcs = view.removed_arcs.view(len(kept), -1)[place].cpu()
+                arcs = arcs[arcs < len(kept) * race.n_arcs] - place * race.n_arcs
+                assert arcs.tolist() == removed
+                weight = view.added_weight.view(len(kept), -1)[place].cpu()
+                ends = view.added_edges.view(2, len(kept), -1)[:, place].cpu()
+                ends = ends[:, weight > 0] - place * race.n_nodes
+                assert ends.tolist() == edges
+                found = view.is_drawn[place].cpu().nonzero().flatten()
+                assert found.tolist() == sorted(drawn)
+    stack.close()
+    # A view is drawn anew each time.
+    assert len({tuple(v[0].tolist()) for epoch in epochs for v in epoch}) == 280
+
+
+def test_views_warn_once_of_a_limit_out_of_reach(device):
+    beyond = {"edges_removed": 0, "perturbation_rate": 2.0, "perturbed_nodes": 1.0}
+    models = perturbers(karate(), [beyond, {}])
+    views = Views(models, [0, 1], 1, torch.tensor(1.0, device=device), device)
+    with pytest.warns(PerturbationWarning, match="perturbation_rate") as caught:
+        views.advance()
+        views.advance()
+    assert len(caught) == 1
+    views.close()

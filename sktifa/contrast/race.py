@@ -20,7 +20,7 @@ from torch import Tensor
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP
 from sktifa.tensors.jit import njit
 
-__all__ = ["Race", "Widths"]
+__all__ = ["ArcWeights", "Race", "Widths"]
 
 # A compiled kernel takes no tuple of another module.
 _FACTOR_1, _FACTOR_2 = FACTORS
@@ -45,9 +45,33 @@ class Widths:
     drawn: int
 
     @property
+    def flips(self) -> int:
+        """Arcs that a perturbed graph differs in."""
+        return self.removed + 2 * self.added
+
+    @property
     def parts(self) -> list[int]:
         """A row's: arcs removed, sources and targets of edges added, nodes drawn."""
         return [self.removed, self.added, self.added, self.drawn]
+
+
+@dataclass(frozen=True)
+class ArcWeights:
+    """Weights of a graph, on the device that the flips are wanted on.
+
+    Attributes
+    ----------
+    arc : Tensor of float32, shape (n_arcs,)
+        Of each arc.
+    degree : Tensor of float32, shape (n_nodes,)
+        Their sums by node.
+    added : Tensor of float32, shape ()
+        Of an edge that is added.
+    """
+
+    arc: Tensor
+    degree: Tensor
+    added: Tensor
 
 
 @dataclass(frozen=True)
@@ -132,6 +156,98 @@ class Race:
             rows.numpy(),
             flips.numpy(),
         )
+
+    def lay_out(
+        self,
+        rows: Tensor,
+        weights: ArcWeights,
+        firsts: Tensor,
+        target: Tensor,
+        source: Tensor,
+        change: Tensor,
+        degree: Tensor,
+        drawn: Tensor,
+    ) -> None:
+        """Turn rows into arcs that differ, as the layers take them, on the CPU.
+
+        Parameters
+        ----------
+        rows : Tensor of int32
+            From :meth:`run`.
+        weights : ArcWeights
+            Of the graph.
+        firsts : Tensor of int64, shape (n_races,)
+            What is added to a race's nodes.
+        target, source : Tensor of int32, shape (n_races, widths.flips)
+            Take the ends of the arcs, both directions of each edge.
+        change : Tensor of float32, shape (n_races, widths.flips)
+            Takes what their weights change by.
+        degree : Tensor of float32, shape (n_races, n_nodes)
+            Takes the weighted degrees.
+        drawn : Tensor of bool, shape (n_races, n_nodes)
+            Takes which nodes were drawn.
+        """
+        _lay_out(
+            self.col.numpy(),
+            self.reverse.numpy(),
+            weights.arc.numpy(),
+            weights.degree.numpy(),
+            weights.added.numpy()[()],
+            np.array(self.widths.parts),
+            rows.numpy(),
+            firsts.numpy(),
+            target.numpy(),
+            source.numpy(),
+            change.numpy(),
+            degree.numpy(),
+            drawn.numpy(),
+        )
+
+
+@njit()
+def _lay_out(
+    col,
+    reverse,
+    arc_weight,
+    arc_sums,
+    added,
+    widths,
+    rows,
+    firsts,
+    targets,
+    sources,
+    changes,
+    degrees,
+    are_drawn,
+):
+    n_nodes, n_arcs = len(arc_sums), len(col)
+    n_removed, n_added = widths[0], widths[1]
+    for race in range(len(rows)):
+        row, target, source = rows[race], targets[race], sources[race]
+        change, degree, drawn = changes[race], degrees[race], are_drawn[race]
+        degree[:] = arc_sums
+        drawn[:] = False
+        for i in range(n_removed):
+            arc = row[i]
+            target[i] = source[i] = change[i] = 0
+            if arc < n_arcs:
+                target[i], source[i] = col[reverse[arc]], col[arc]
+                change[i] = -arc_weight[arc]
+        for i in range(n_added):
+            a, b = row[n_removed + i], row[n_removed + n_added + i]
+            there, back = n_removed + i, n_removed + n_added + i
+            change[there] = change[back] = added if a >= 0 else 0
+            target[there] = source[back] = max(a, 0)
+            source[there] = target[back] = max(b, 0)
+        for i in range(len(change)):
+            degree[target[i]] += change[i]
+            target[i] += firsts[race]
+            source[i] += firsts[race]
+        for node in range(n_nodes):
+            degree[node] = max(degree[node], 0)
+        for node in row[n_removed + 2 * n_added :]:
+            if node < n_nodes:
+                drawn[node] = True
 
 
 @njit()

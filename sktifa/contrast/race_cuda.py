@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sktifa.contrast.race import Race
+from sktifa.contrast.race import ArcWeights, Race
 from sktifa.device import free_memory
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP, exponential, mixed
 
@@ -22,10 +22,10 @@ __all__ = ["GpuRaces"]
 
 # Races side by side: more of them slow down one another.
 _MOST_RACES = 1024
-# Bytes of scratch space at most, and for each node and edge added; also those of two
-# rows of what comes out, with one to spare.
+# Bytes of scratch space at most, and for each node and edge added; and what two draws
+# come to, for each entry of a row.
 _MOST_SCRATCH = 1 << 30
-_OF_NODE, _OF_ADDED, _OF_ROW = 24, 17, 12
+_OF_NODE, _OF_ADDED, _OF_ROW = 24 + 10, 17, 32
 # Neighbours that are looked at together.
 _BLOCK = 32
 _SCAN = 1024
@@ -120,6 +120,109 @@ class GpuRaces:
                 FAR=self.is_far,
                 num_warps=1,
             )
+
+    def lay_out(
+        self,
+        rows: Tensor,
+        weights: ArcWeights,
+        firsts: Tensor,
+        target: Tensor,
+        source: Tensor,
+        change: Tensor,
+        degree: Tensor,
+        drawn: Tensor,
+    ) -> None:
+        """Turn rows into arcs that differ; as :meth:`Race.lay_out`."""
+        widths = self.widths
+        degree.copy_(weights.degree)
+        drawn.zero_()
+        if not rows.numel():
+            return
+        most = max(widths.removed, widths.added, widths.drawn)
+        with torch.cuda.device_of(rows):
+            _lay_out[(len(rows), triton.cdiv(most, _SCAN))](
+                self.col,
+                self.reverse,
+                weights.arc,
+                weights.added,
+                rows,
+                firsts,
+                target,
+                source,
+                change,
+                degree,
+                drawn.view(torch.uint8),
+                self.n_nodes,
+                self.n_arcs,
+                widths.removed,
+                widths.added,
+                widths.drawn,
+                SCAN=_SCAN,
+            )
+        degree.clamp_(min=0)
+
+
+@triton.jit(do_not_specialize=["n_nodes", "n_arcs", "n_removed", "n_added", "n_most"])
+def _lay_out(
+    col,
+    reverse,
+    arc_weight,
+    added_weight,
+    rows,
+    firsts,
+    targets,
+    sources,
+    changes,
+    degrees,
+    are_drawn,
+    n_nodes,
+    n_arcs,
+    n_removed,
+    n_added,
+    n_most,
+    SCAN: tl.constexpr,
+):
+    race = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * SCAN + tl.arange(0, SCAN)
+    first = tl.load(firsts + race).to(tl.int32)
+    row = rows + race * (n_removed + 2 * n_added + n_most)
+    begin = race * (n_removed + 2 * n_added)
+    target, source, change = targets + begin, sources + begin, changes + begin
+    degree = degrees + race * n_nodes
+
+    is_place = place < n_removed
+    arc = tl.load(row + place, mask=is_place, other=n_arcs)
+    there = arc < n_arcs
+    back = tl.load(reverse + arc, mask=there, other=0)
+    a = tl.load(col + back, mask=there, other=0)
+    b = tl.load(col + arc, mask=there, other=0)
+    weight = -tl.load(arc_weight + arc, mask=there, other=0.0)
+    tl.store(target + place, a + first, mask=is_place)
+    tl.store(source + place, b + first, mask=is_place)
+    tl.store(change + place, weight, mask=is_place)
+    tl.atomic_add(degree + a, weight, mask=there, sem="relaxed")
+
+    is_place = place < n_added
+    a = tl.load(row + n_removed + place, mask=is_place, other=-1)
+    b = tl.load(row + n_removed + n_added + place, mask=is_place, other=-1)
+    there = a >= 0
+    weight = tl.where(there, tl.load(added_weight), 0.0)
+    a = tl.maximum(a, 0)
+    b = tl.maximum(b, 0)
+    to = n_removed + place
+    tl.store(target + to, a + first, mask=is_place)
+    tl.store(source + to, b + first, mask=is_place)
+    tl.store(change + to, weight, mask=is_place)
+    tl.store(target + to + n_added, b + first, mask=is_place)
+    tl.store(source + to + n_added, a + first, mask=is_place)
+    tl.store(change + to + n_added, weight, mask=is_place)
+    tl.atomic_add(degree + a, weight, mask=there, sem="relaxed")
+    tl.atomic_add(degree + b, weight, mask=there, sem="relaxed")
+
+    node = tl.load(
+        row + n_removed + 2 * n_added + place, mask=place < n_most, other=n_nodes
+    )
+    tl.store(are_drawn + race * n_nodes + node, 1, mask=node < n_nodes)
 
 
 @triton.jit

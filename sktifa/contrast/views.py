@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.contrast.race import Race
+from sktifa.contrast.race import ArcWeights, Race
 from sktifa.tensors.hashing import mixed
 from sktifa.tensors.kernels import has_triton
+from sktifa.tensors.sparse import Adjacency, Flips
 
 __all__ = ["StackView", "Views"]
 
@@ -35,23 +36,61 @@ class StackView:
 
     Attributes
     ----------
-    removed_arcs, added_edges, added_weight : Tensor
-        As :meth:`~sktifa.tensors.sparse.Adjacency.perturbed` takes them.
+    flips : Flips
+        The arcs that differ.
     is_drawn : Tensor of bool, shape (n_models, n_nodes)
         The perturbed nodes.
     """
 
-    removed_arcs: Tensor
-    added_edges: Tensor
-    added_weight: Tensor
+    flips: Flips
     is_drawn: Tensor
+
+
+@dataclass
+class _Drawn:
+    """Views of some epochs: (n_epochs, n_views, n_models, ...).
+
+    Attributes
+    ----------
+    rows, n_flips : Tensor
+        As :meth:`~sktifa.contrast.race.Race.run` fills them.
+    target, source, change, degree, drawn : Tensor
+        As :meth:`~sktifa.contrast.race.Race.lay_out` fills them.
+    """
+
+    rows: Tensor
+    n_flips: Tensor
+    target: Tensor
+    source: Tensor
+    change: Tensor
+    degree: Tensor
+    drawn: Tensor
+
+    @classmethod
+    def room(cls, race: Race, n: int, device: torch.device, pinned: bool) -> _Drawn:
+        """Make room for so many races, one after another."""
+        widths = race.widths
+
+        def empty(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.empty(n, *shape, dtype=dtype, device=device, pin_memory=pinned)
+
+        return cls(
+            empty(sum(widths.parts), dtype=torch.int32),
+            empty(dtype=torch.int64),
+            empty(widths.flips, dtype=torch.int32),
+            empty(widths.flips, dtype=torch.int32),
+            empty(widths.flips, dtype=torch.float32),
+            empty(race.n_nodes, dtype=torch.float32),
+            empty(race.n_nodes, dtype=torch.bool),
+        )
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> _Drawn:
+        """Do the same to all tensors."""
+        return _Drawn(*(change(part) for part in vars(self).values()))
 
 
 class Views:
     """The views of a stack, each epoch's in the same tensors as the last one's.
-
-    A row of them is a model's: removed arcs, both ends of added edges, drawn nodes,
-    filled up to the most that a view can have.
 
     Parameters
     ----------
@@ -61,10 +100,8 @@ class Views:
         Each model's.
     n_views : int
         Views of an epoch.
-    edge_weight : Tensor of float32, shape ()
-        What an added edge weighs.
-    device : torch.device
-        Where they are wanted.
+    graph : Adjacency
+        Of all models, where the views are wanted.
     """
 
     def __init__(
@@ -72,26 +109,22 @@ class Views:
         perturbers: Sequence[GraphPerturber],
         seeds: Sequence[int],
         n_views: int,
-        edge_weight: Tensor,
-        device: torch.device,
+        graph: Adjacency,
     ) -> None:
         self._perturbers = list(perturbers)
         self._race = Race.stacked([p.race for p in perturbers])
-        self._n_views, self._edge_weight, self._device = n_views, edge_weight, device
-        on_gpu = device.type == "cuda" and has_triton()
+        on_gpu = graph.device.type == "cuda" and has_triton()
         draws = _OnGpu if on_gpu else _InThreads
-        self._draws = draws(self._race, torch.tensor(seeds), n_views, device)
-        self._packed = torch.zeros(
-            (n_views, len(seeds), sum(self._race.widths.parts)),
-            dtype=torch.int32,
-            device=device,
-        )
-        self._chunk = self._packed[:0, None]
+        self._draws = draws(self._race, torch.tensor(seeds), n_views, graph)
+        self._chunk: _Drawn | None = None
         self._n_used = 0
         self._n_asked = 0
         self._ahead: deque[Callable[[], _Drawn]] = deque()
         for _ in range(2):
             self._ask()
+        room = _Drawn.room(self._race, n_views * len(seeds), graph.device, False)
+        shape = n_views, len(seeds)
+        self._now = room.each(lambda part: part.unflatten(0, shape))
 
     def _ask(self) -> None:
         """Have some epochs' views drawn."""
@@ -100,61 +133,63 @@ class Views:
 
     def advance(self) -> None:
         """Bring an epoch's views to the device."""
-        if self._n_used == len(self._chunk):
-            is_first = not len(self._chunk)
-            self._chunk, flips = self._ahead.popleft()()
+        chunk = self._chunk
+        if chunk is None or self._n_used == len(chunk.rows):
+            self._chunk = self._ahead.popleft()()
             self._n_used = 0
             self._ask()
-            if is_first:
-                self._warn(self._chunk[0, 0], flips[0, 0])
-        self._packed.copy_(self._chunk[self._n_used], non_blocking=True)
+            if chunk is None:
+                self._warn(self._chunk.rows[0, 0], self._chunk.n_flips[0, 0])
+            chunk = self._chunk
+        for name in ("target", "source", "change", "degree", "drawn"):
+            place, parts = getattr(self._now, name), getattr(chunk, name)
+            place.copy_(parts[self._n_used], non_blocking=True)
         self._n_used += 1
 
-    def _warn(self, rows: Tensor, flips: Tensor) -> None:
+    def _warn(self, rows: Tensor, n_flips: Tensor) -> None:
         """Say which limits were missed; a look at the first views is enough."""
         if self._race.limits[:, 0].isinf().all():
             return
         drawn = rows.split(self._race.widths.parts, dim=1)[3] < self._race.n_nodes
-        for perturber, n_drawn, n_flips in zip(
-            self._perturbers, drawn.sum(1).tolist(), flips.tolist(), strict=True
+        for perturber, n_drawn, n in zip(
+            self._perturbers, drawn.sum(1).tolist(), n_flips.tolist(), strict=True
         ):
-            perturber.warn_if_short(n_drawn, n_flips)
+            perturber.warn_if_short(n_drawn, n)
 
     def views(self) -> list[StackView]:
         """Return the epoch's views; waits for nothing."""
-        return [self._view(packed) for packed in self._packed]
-
-    def _view(self, packed: Tensor) -> StackView:
-        n = packed.shape[0]
-        removed, source, target, drawn = packed.long().split(
-            self._race.widths.parts, dim=1
-        )
-        model = torch.arange(n, device=packed.device)[:, None]
-        n_nodes, n_arcs = self._race.n_nodes, self._race.n_arcs
-        is_edge = source >= 0
-        arcs = torch.where(removed < n_arcs, removed + model * n_arcs, n * n_arcs)
-        ends = torch.stack([source, target]).clamp_(min=0) + model * n_nodes
-        nodes = torch.where(drawn < n_nodes, drawn + model * n_nodes, n * n_nodes)
-        is_drawn = packed.new_zeros(n * n_nodes + 1, dtype=torch.bool)
-        is_drawn.index_fill_(0, nodes.flatten(), True)
-        return StackView(
-            arcs.flatten(),
-            ends.flatten(1),
-            (is_edge * self._edge_weight).flatten(),
-            is_drawn[:-1].view(n, n_nodes),
-        )
+        now = self._now
+        return [
+            StackView(
+                Flips(
+                    now.target[i].flatten(),
+                    now.source[i].flatten(),
+                    now.change[i].flatten(),
+                    now.degree[i],
+                ),
+                now.drawn[i],
+            )
+            for i in range(len(now.rows))
+        ]
 
     def keep(self, stays: NDArray[np.intp]) -> None:
         """Go on with some of the models; what is drawn for them stays drawn."""
         kept = torch.from_numpy(stays)
         self._perturbers = [self._perturbers[i] for i in stays]
-        ahead = [
-            (rows[:, :, kept.to(rows.device)], flips)
-            for rows, flips in (drawn() for drawn in self._ahead)
-        ]
-        self._ahead = deque(_drawn_already(*drawn) for drawn in ahead)
-        self._chunk = self._chunk[:, :, kept.to(self._chunk.device)]
-        self._packed = self._packed[:, kept.to(self._device)]
+        # Nodes are counted through the models that stay.
+        back = ((kept - torch.arange(len(kept))) * self._race.n_nodes).int()[:, None]
+
+        def of_kept(drawn: _Drawn, axis: int = 2) -> _Drawn:
+            index, less = kept.to(drawn.rows.device), back.to(drawn.rows.device)
+            drawn = drawn.each(lambda part: part.index_select(axis, index))
+            drawn.target -= less
+            drawn.source -= less
+            return drawn
+
+        self._ahead = deque(_known(of_kept(drawn())) for drawn in self._ahead)
+        if self._chunk is not None:
+            self._chunk = of_kept(self._chunk)
+        self._now = of_kept(self._now, axis=1)
         self._draws.keep(kept)
 
     def close(self) -> None:
@@ -162,12 +197,8 @@ class Views:
         self._draws.close()
 
 
-# Rows of shape (n_epochs, n_views, n_models, width), and the flips in each.
-_Drawn = tuple[Tensor, Tensor]
-
-
-def _drawn_already(rows: Tensor, flips: Tensor) -> Callable[[], _Drawn]:
-    return lambda: (rows, flips)
+def _known(drawn: _Drawn) -> Callable[[], _Drawn]:
+    return lambda: drawn
 
 
 class _Draws:
@@ -176,10 +207,11 @@ class _Draws:
     n_epochs = 1
 
     def __init__(
-        self, race: Race, seeds: Tensor, n_views: int, device: torch.device
+        self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
     ) -> None:
-        self._race, self._n_views, self._device = race, n_views, device
+        self._race, self._n_views, self._device = race, n_views, graph.device
         self._seeds, self._models = seeds, torch.arange(len(seeds))
+        self._weights = ArcWeights(graph.arc_weight, graph.degree[0], graph.mean_weight)
 
     def keep(self, kept: Tensor) -> None:
         """Draw for some of the models from now on."""
@@ -192,44 +224,53 @@ class _Draws:
     def close(self) -> None:
         """End what draws."""
 
-    def _shape(self) -> tuple[int, int, int]:
-        return self.n_epochs, self._n_views, len(self._seeds)
-
-    def _numbers(self, first_epoch: int) -> tuple[Tensor, Tensor]:
-        """Each row's model and key."""
+    def _numbers(self, first_epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Each race's model, its key, and what is added to its nodes."""
         first = first_epoch * self._n_views
         count = self.n_epochs * self._n_views
         number = torch.arange(first, first + count, device=self._seeds.device)
         keys = mixed(self._seeds, number[:, None]).flatten()
-        return self._models.repeat(count), keys
+        place = torch.arange(len(self._seeds), device=self._seeds.device)
+        firsts = (place * self._race.n_nodes).repeat(count)
+        return self._models.repeat(count), keys, firsts
+
+    def _shaped(self) -> Callable[[_Drawn], _Drawn]:
+        shape = self.n_epochs, self._n_views, len(self._seeds)
+        return lambda drawn: drawn.each(lambda part: part.unflatten(0, shape))
 
 
 class _InThreads(_Draws):
     def __init__(
-        self, race: Race, seeds: Tensor, n_views: int, device: torch.device
+        self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
     ) -> None:
-        super().__init__(race, seeds, n_views, device)
+        super().__init__(race, seeds, n_views, graph)
         spare = max(1, (os.cpu_count() or 2) - 1)
         self._n_threads = min(len(seeds) * n_views, spare, _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._n_threads)
+        self._weights = ArcWeights(
+            *(part.cpu() for part in vars(self._weights).values())
+        )
 
     def start(self, first_epoch: int) -> Callable[[], _Drawn]:
-        shape, race = self._shape(), self._race
-        models, keys = self._numbers(first_epoch)
+        models, keys, firsts = self._numbers(first_epoch)
         pinned = self._device.type == "cuda"
-        rows = torch.empty(
-            len(keys), sum(race.widths.parts), dtype=torch.int32, pin_memory=pinned
-        )
-        flips = torch.empty_like(keys)
+        drawn = _Drawn.room(self._race, len(keys), torch.device("cpu"), pinned)
+
+        def draw(part: slice) -> None:
+            rows, n_flips, *laid_out = (tensor[part] for tensor in vars(drawn).values())
+            self._race.run(models[part], keys[part], rows, n_flips)
+            self._race.lay_out(rows, self._weights, firsts[part], *laid_out)
+
         parts = [
-            self._pool.submit(race.run, models[i:j], keys[i:j], rows[i:j], flips[i:j])
+            self._pool.submit(draw, slice(i, j))
             for i, j in _ranges(len(keys), self._n_threads)
         ]
+        shaped = self._shaped()
 
         def wait() -> _Drawn:
             for part in parts:
                 part.result()
-            return rows.view(*shape, -1), flips.view(shape)
+            return shaped(drawn)
 
         return wait
 
@@ -244,13 +285,13 @@ def _ranges(n: int, n_parts: int) -> list[tuple[int, int]]:
 
 class _OnGpu(_Draws):
     def __init__(
-        self, race: Race, seeds: Tensor, n_views: int, device: torch.device
+        self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
     ) -> None:
         from sktifa.contrast.race_cuda import GpuRaces
 
-        super().__init__(race, seeds, n_views, device)
-        self._races = GpuRaces(race, device)
-        self._stream = torch.cuda.Stream(device)
+        super().__init__(race, seeds, n_views, graph)
+        self._races = GpuRaces(race, graph.device)
+        self._stream = torch.cuda.Stream(graph.device)
         self.keep(torch.arange(len(seeds)))
 
     def keep(self, kept: Tensor) -> None:
@@ -259,25 +300,26 @@ class _OnGpu(_Draws):
             part.to(self._device) for part in (self._seeds, self._models)
         )
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        n_rows = len(self._seeds) * self._n_views
-        self.n_epochs = max(1, min(_MOST_EPOCHS, self._races.n_at_once // n_rows))
+        n_races = len(self._seeds) * self._n_views
+        self.n_epochs = max(1, min(_MOST_EPOCHS, self._races.n_at_once // n_races))
 
     def start(self, first_epoch: int) -> Callable[[], _Drawn]:
-        shape, width = self._shape(), sum(self._race.widths.parts)
         with torch.cuda.stream(self._stream):
-            models, keys = self._numbers(first_epoch)
-            rows = torch.empty(len(keys), width, dtype=torch.int32, device=self._device)
-            flips = torch.empty_like(keys)
-            self._races.run(models, keys, rows, flips)
-            drawn = torch.cuda.Event()
-            drawn.record()
+            models, keys, firsts = self._numbers(first_epoch)
+            drawn = _Drawn.room(self._race, len(keys), self._device, False)
+            rows, n_flips, *laid_out = vars(drawn).values()
+            self._races.run(models, keys, rows, n_flips)
+            self._races.lay_out(rows, self._weights, firsts, *laid_out)
+            over = torch.cuda.Event()
+            over.record()
+        shaped = self._shaped()
 
         def wait() -> _Drawn:
             here = torch.cuda.current_stream(self._device)
-            here.wait_event(drawn)
-            # Their memory is the other stream's: not before this one has done with it.
-            for part in (rows, flips):
+            here.wait_event(over)
+            # Its memory is the other stream's: not before this one has done with it.
+            for part in vars(drawn).values():
                 part.record_stream(here)
-            return rows.view(*shape, -1), flips.view(shape)
+            return shaped(drawn)
 
         return wait

@@ -51,26 +51,23 @@ def csr_product(
 
 
 @dataclass
-class _Flips:
+class Flips:
     """Arcs in which the models' graphs differ from the one they share.
 
     Attributes
     ----------
-    target, source : Tensor of int64, shape (n_arcs,)
+    target, source : Tensor of int32 or int64, shape (n_arcs,)
         Nodes, counted through all models; both directions of each edge.
     weight : Tensor of float32, shape (n_arcs,)
         What the arc's weight changes by; 0 is no arc.
-    n_models : int
-        Number of models.
-    removed : Tensor of int64
-        Positions of removed arcs, as given.
+    degree : Tensor of float32, shape (n_models, n_nodes)
+        Weighted degrees that come of them.
     """
 
     target: Tensor
     source: Tensor
     weight: Tensor
-    n_models: int
-    removed: Tensor
+    degree: Tensor
 
 
 class Adjacency:
@@ -100,7 +97,7 @@ class Adjacency:
         self.crow, self.col, self.row, self.weight = crow, col, row, weight
         self.weighted = weighted
         self.kernels = kernels_for(col.device)
-        self._flips: _Flips | None = None
+        self._flips: Flips | None = None
 
     @classmethod
     def from_csr(cls, matrix: sparse.csr_array, device: torch.device) -> Adjacency:
@@ -163,14 +160,14 @@ class Adjacency:
         """Number of arcs, diagonal slots left out."""
         return self.col.shape[0] - self.n_nodes
 
-    def perturbed(
+    def flips(
         self,
         removed_arcs: Tensor,
         added_edges: Tensor,
         added_weight: Tensor | None = None,
         n_models: int = 1,
-    ) -> Adjacency:
-        """Return the graph without some of its arcs and with other edges.
+    ) -> Flips:
+        """Say what takes some arcs from the graph, and puts other edges there.
 
         Parameters
         ----------
@@ -201,11 +198,21 @@ class Adjacency:
             target = torch.cat([first + self.row.index_select(0, slot), target])
             source = torch.cat([first + self.col.index_select(0, slot), source])
             weight = torch.cat([lost, weight])
+        degree = self.degree.expand(n_models, -1).flatten()
+        degree = degree.index_add(0, target, weight).clamp_(min=0)
+        return Flips(target, source, weight, degree.view(n_models, -1))
+
+    def perturbed(self, flips: Flips) -> Adjacency:
+        """Return the graph that each model sees."""
         graph = Adjacency(self.crow, self.col, self.row, self.weight, self.weighted)
-        for name in ("loops", "_slot_of_arc", "_loop_values", "mean_weight", "_base"):
-            setattr(graph, name, getattr(self, name))
-        graph._flips = _Flips(target, source, weight, n_models, removed_arcs)
+        graph.loops, graph._loop_values = self.loops, self._loop_values
+        graph._flips, graph.degree = flips, flips.degree
         return graph
+
+    @property
+    def arc_weight(self) -> Tensor:
+        """Weight of each arc, in the order of the arrays the graph was built from."""
+        return self.weight.index_select(0, self._slot_of_arc)
 
     @cached_property
     def _slot_of_arc(self) -> Tensor:
@@ -214,20 +221,10 @@ class Adjacency:
         return row + torch.arange(self.n_arcs, device=self.device)
 
     @cached_property
-    def _base(self) -> Tensor:
-        """Weighted degrees before any flips."""
-        ones = self.weight.new_ones(1, self.n_nodes, 1)
-        return self.kernels.csr_product(self.crow, self.col, self.weight, ones)[:, :, 0]
-
-    @cached_property
     def degree(self) -> Tensor:
         """Weighted degree of every node, (1, n_nodes), or (n_models, n_nodes)."""
-        flips = self._flips
-        if flips is None:
-            return self._base
-        every = self._base.expand(flips.n_models, -1).flatten()
-        every = every.index_add(0, flips.target, flips.weight)
-        return every.view(flips.n_models, -1).clamp_(min=0)
+        ones = self.weight.new_ones(1, self.n_nodes, 1)
+        return self.kernels.csr_product(self.crow, self.col, self.weight, ones)[:, :, 0]
 
     def normalized(self, h: Tensor) -> Tensor:
         """GCN's propagation ``D^-1/2 (A + I) D^-1/2 h``, D counting the self-loop.
@@ -281,16 +278,19 @@ class Adjacency:
         weight, flips = self.weight, self._flips
         added: tuple[Tensor, ...] = ()
         if flips is not None:
-            there = flips.removed[flips.removed < self.n_arcs]
-            weight = weight.index_fill(0, self._slot_of_arc[there], 0)
-            new = flips.weight > 0
+            lost, new = flips.weight < 0, flips.weight > 0
+            n = self.n_nodes
+            gone = flips.target[lost].long() * n + flips.source[lost]
+            weight = weight.masked_fill(
+                torch.isin(self.row.long() * n + self.col, gone), 0
+            )
             added = flips.source[new], flips.target[new], flips.weight[new]
         kept = weight > 0
         arcs = torch.stack([self.col[kept], self.row[kept]]).long()
         if not added:
             return arcs, weight[kept]
         return (
-            torch.cat([arcs, torch.stack(added[:2])], dim=1),
+            torch.cat([arcs, torch.stack(added[:2]).long()], dim=1),
             torch.cat([weight[kept], added[2]]),
         )
 

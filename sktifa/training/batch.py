@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sktifa.tensors.features import Features
-from sktifa.tensors.sparse import Adjacency
+from sktifa.tensors.sparse import Adjacency, Flips
 
 __all__ = ["Batch", "LabeledNodes", "View"]
 
@@ -79,15 +79,13 @@ class View:
 
     Attributes
     ----------
-    removed_arcs, added_edges, added_weight : Tensor
-        As :meth:`~sktifa.tensors.sparse.Adjacency.perturbed` takes them.
+    flips : Flips
+        The arcs that differ.
     row_keep : Tensor of float32, shape (n_models, n_nodes)
         Probability that a feature of each node is kept.
     """
 
-    removed_arcs: Tensor
-    added_edges: Tensor
-    added_weight: Tensor
+    flips: Flips
     row_keep: Tensor
 
 

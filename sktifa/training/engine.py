@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sktifa import distributed
 from sktifa.callers import user_level
@@ -69,6 +70,7 @@ _WASTE = {"cuda": 20.0}
 # temperatures, as it is, and accuracy.
 _MONITORS = ("calibrated_loss", "loss", "accuracy")
 _TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)
+_AS_IT_IS = _TEMPERATURES.index(1.0)
 
 OnEpoch = Callable[[TrainingLog, nn.Module], bool]
 
@@ -379,6 +381,7 @@ class _Run:
         exact = torch.float32 if device.type == "mps" else torch.float64
         self.epoch = torch.zeros((), dtype=exact, device=device)
         self.n_steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.temperatures = torch.tensor(_TEMPERATURES, device=device)[:, None, None]
         self.last_loss = torch.zeros(n, device=device)
         self.best_score = torch.full((n,), -torch.inf, dtype=exact, device=device)
         self.best_epoch = torch.zeros(n, dtype=exact, device=device)
@@ -511,17 +514,20 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, logits: Tensor) -> Tensor:
-        nodes, b = self.val_nodes, logits.shape[0]
-        right = (nodes.of(logits).argmax(1) == nodes.target).float()
-        losses = torch.stack(
-            [nodes.cross_entropy(logits / temperature) for temperature in _TEMPERATURES]
+        nodes = self.val_nodes
+        logits, n_models = nodes.of(logits), logits.shape[0]
+        right = (logits.argmax(1) == nodes.target).float()
+        scaled = logits / self.temperatures
+        losses = functional.cross_entropy(
+            scaled.flatten(0, 1),
+            nodes.target.repeat(len(_TEMPERATURES)),
+            reduction="none",
         )
+        losses = losses.view(len(_TEMPERATURES), -1) * nodes.weight
+        summed = nodes.sums(torch.cat([right[None], losses]).T, n_models)
+        losses = summed[:, 1:]
         return torch.stack(
-            [
-                nodes.cross_entropy(logits),
-                nodes.sums(right, b) / self.val_size,
-                losses.amin(0),
-            ]
+            [losses[:, _AS_IT_IS], summed[:, 0] / self.val_size, losses.amin(1)]
         )
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sktifa.tensors.features import Features
-from sktifa.tensors.sparse import Adjacency
+from sktifa.tensors.sparse import Adjacency, Flips
 from sktifa.training.batch import Batch, LabeledNodes, View
 
 __all__ = ["PaddedBatch"]
@@ -69,11 +69,9 @@ class PaddedBatch:
         for name, part in parts.items():
             if part.shape[_axis(name)] > self.tensors[name].shape[_axis(name)]:
                 return False
-        # What the places past the batch's own hold: its first further node, the last
-        # slot, which belongs to that tail, and otherwise 0.
-        tail = {"col": n, "row": n, "slots": n_all_slots - 1, "added": n, "keep": 1}
-        # Past the end is no arc.
-        tail["removed"] = n_all_slots
+        # What the places past the batch's own hold: its first further node, and
+        # otherwise 0.
+        tail = {"col": n, "row": n, "keep": 1}
         for name, part in parts.items():
             place, axis = self.tensors[name], _axis(name)
             count = part.shape[axis]
@@ -102,7 +100,7 @@ class PaddedBatch:
             parts["weight"],
             weighted=self.weighted,
         )
-        graph.degree = graph._base = parts["degree"]
+        graph.degree = parts["degree"]
         features = Features(parts["features"], (n, self.n_features))
         labeled = LabeledNodes(
             torch.zeros_like(parts["index"]),
@@ -113,16 +111,14 @@ class PaddedBatch:
         batch = Batch(
             features, graph, labeled, [], nodes=parts["nodes"], norm=parts["norm"]
         )
-        if "removed" in parts:
-            graph._slot_of_arc = parts["slots"]
-            batch.views.append(
-                View(
-                    parts["removed"],
-                    parts["added"],
-                    parts["added_weight"],
-                    parts["keep"],
-                )
+        if "keep" in parts:
+            flips = Flips(
+                parts["flip_target"],
+                parts["flip_source"],
+                parts["flip_weight"],
+                parts["flip_degree"],
             )
+            batch.views.append(View(flips, parts["keep"]))
         if self.pairs_crow is not None:
             batch.pairs = torch.sparse_csr_tensor(
                 self.pairs_crow,
@@ -154,10 +150,10 @@ def _parts(batch: Batch) -> dict[str, Tensor]:
     }
     for view in batch.views:
         parts |= {
-            "slots": graph._slot_of_arc,
-            "removed": view.removed_arcs,
-            "added": view.added_edges,
-            "added_weight": view.added_weight,
+            "flip_target": view.flips.target,
+            "flip_source": view.flips.source,
+            "flip_weight": view.flips.weight,
+            "flip_degree": view.flips.degree,
             "keep": view.row_keep,
         }
     if batch.pairs is not None:

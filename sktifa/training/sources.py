@@ -102,8 +102,7 @@ class WholeGraph:
                 [part.perturber for part in drawn],
                 [part.seed for part in drawn],
                 first.n_views,
-                self.graph.mean_weight,
-                device,
+                self.graph,
             )
         self._gather()
 
@@ -133,12 +132,7 @@ class WholeGraph:
     def epoch(self) -> Iterator[Batch]:
         """Yield the whole graph, once."""
         views = [
-            View(
-                drawn.removed_arcs,
-                drawn.added_edges,
-                drawn.added_weight,
-                torch.where(drawn.is_drawn, self._kept, 1.0),
-            )
+            View(drawn.flips, torch.where(drawn.is_drawn, self._kept, 1.0))
             for drawn in (self.views.views() if self.views is not None else ())
         ]
         yield Batch(self.features, self.graph, self.labeled, views, self.pairs)
@@ -331,12 +325,10 @@ class SubgraphContrast:
             generator,
         )
         row_keep = 1 - self.feature_mask_rate * drawn.nodes.float()
-        view = View(
-            drawn.removed_arcs,
-            drawn.added_edges,
-            graph.mean_weight * drawn.is_added,
-            row_keep[None],
+        flips = graph.flips(
+            drawn.removed_arcs, drawn.added_edges, graph.mean_weight * drawn.is_added
         )
+        view = View(flips, row_keep[None])
         pairs = None
         if self.pairs is not None:
             matrix = features.values

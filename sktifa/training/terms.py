@@ -125,14 +125,8 @@ class Step:
 
     def _perturbed(self, number: int) -> tuple[Features, Adjacency, Draw]:
         view = self.batch.views[number]
-        row_keep = view.row_keep
-        graph = self.batch.graph.perturbed(
-            view.removed_arcs,
-            view.added_edges,
-            view.added_weight,
-            n_models=row_keep.shape[0],
-        )
-        return self.batch.features, graph, self.draw(1 + number, row_keep)
+        graph = self.batch.graph.perturbed(view.flips)
+        return self.batch.features, graph, self.draw(1 + number, view.row_keep)
 
     @cached_property
     def _log_views(self) -> dict[int, Tensor]:

@@ -14,6 +14,7 @@ from sktifa.contrast.race import Race
 from sktifa.contrast.views import Views
 from sktifa.exceptions import PerturbationWarning
 from sktifa.tensors.hashing import exponential, mixed
+from sktifa.tensors.sparse import Adjacency
 
 SETTINGS = [
     {},
@@ -95,8 +96,18 @@ def test_clocks_are_those_of_the_hash():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", ["karate", "hub", "cora", "citeseer", "computers"])
-@pytest.mark.parametrize("settings", [SETTINGS, FAR])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("karate", SETTINGS),
+        ("karate", FAR),
+        ("hub", SETTINGS),
+        ("hub", FAR),
+        ("cora", SETTINGS),
+        ("citeseer", SETTINGS),
+        ("computers", SETTINGS),
+    ],
+)
 def test_a_gpu_draws_the_same(name, settings, request, monkeypatch):
     from sktifa.contrast import race_cuda
 
@@ -116,43 +127,63 @@ def test_a_gpu_draws_the_same(name, settings, request, monkeypatch):
     assert torch.equal(found[2].cpu(), rows)
 
 
+def weighted(make):
+    """The graph with weights that differ."""
+    matrix = make().astype(np.float32)
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    matrix.data = (1 + (row * matrix.indices) % 5).astype(np.float32)
+    return matrix
+
+
 def test_views_are_those_of_each_model_and_number(device):
-    adjacency, seeds = karate(), [5, 6, 2**62]
-    models = perturbers(adjacency, SETTINGS[:3])
-    stack = Views(models, seeds, 2, torch.tensor(1.0, device=device), device)
-    kept, epochs = [0, 1, 2], []
+    matrix, seeds = weighted(karate), [5, 6, 2**62]
+    models = perturbers(matrix, SETTINGS[:3])
+    stack = Views(models, seeds, 2, Adjacency.from_csr(matrix, device))
+    kept, seen = [0, 1, 2], set()
     for epoch in range(140):  # longer than a GPU draws ahead
         if epoch == 70:
             stack.keep(np.array([0, 2]))
             kept = [0, 2]
         stack.advance()
-        views = stack.views()
-        epochs.append([view.is_drawn.cpu() for view in views])
-        for number, view in enumerate(views):
+        for number, view in enumerate(stack.views()):
+            seen.add(tuple(view.is_drawn[0].tolist()))
+            found = sparse.coo_array(
+                (
+                    view.flips.weight.cpu(),
+                    (view.flips.target.cpu(), view.flips.source.cpu()),
+                ),
+                shape=(len(kept) * 34, len(kept) * 34),
+            ).toarray()
             for place, i in enumerate(kept):
                 race = models[i].race
                 key = mixed(torch.tensor(seeds[i]), 2 * epoch + number)
                 _, _, row, flips = ready(race, 1)
                 race.run(torch.zeros(1).long(), key[None], row, flips)
                 removed, edges, drawn = changes(row[0], race)
-                arcs = view.removed_arcs.view(len(kept), -1)[place].cpu()
-                arcs = arcs[arcs < len(kept) * race.n_arcs] - place * race.n_arcs
-                assert arcs.tolist() == removed
-                weight = view.added_weight.view(len(kept), -1)[place].cpu()
-                ends = view.added_edges.view(2, len(kept), -1)[:, place].cpu()
-                ends = ends[:, weight > 0] - place * race.n_nodes
-                assert ends.tolist() == edges
-                found = view.is_drawn[place].cpu().nonzero().flatten()
-                assert found.tolist() == sorted(drawn)
+                expected = matrix.toarray()
+                rows = np.repeat(np.arange(34), np.diff(matrix.indptr))
+                expected[rows[removed], matrix.indices[removed]] = 0
+                expected[edges[0], edges[1]] = matrix.data.mean()
+                expected[edges[1], edges[0]] = matrix.data.mean()
+                own = slice(34 * place, 34 * place + 34)
+                np.testing.assert_allclose(
+                    matrix.toarray() + found[own, own], expected, rtol=1e-6
+                )
+                np.testing.assert_allclose(
+                    view.flips.degree[place].cpu(), expected.sum(1), rtol=1e-5
+                )
+                found[own, own] = 0
+                is_drawn = view.is_drawn[place].cpu().nonzero().flatten()
+                assert is_drawn.tolist() == sorted(drawn)
+            assert not found.any()  # nothing between models
     stack.close()
-    # A view is drawn anew each time.
-    assert len({tuple(v[0].tolist()) for epoch in epochs for v in epoch}) == 280
+    assert len(seen) == 280  # each view is drawn anew
 
 
 def test_views_warn_once_of_a_limit_out_of_reach(device):
     beyond = {"edges_removed": 0, "perturbation_rate": 2.0, "perturbed_nodes": 1.0}
     models = perturbers(karate(), [beyond, {}])
-    views = Views(models, [0, 1], 1, torch.tensor(1.0, device=device), device)
+    views = Views(models, [0, 1], 1, Adjacency.from_csr(karate(), device))
     with pytest.warns(PerturbationWarning, match="perturbation_rate") as caught:
         views.advance()
         views.advance()

@@ -79,10 +79,12 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
         removed += [model * matrix.nnz + p for p in gone]
     edges = np.hstack([added, added + 30])
     perturbed = graph.perturbed(
-        torch.tensor([*removed, 2 * matrix.nnz], device=device),
-        torch.from_numpy(edges).to(device),
-        torch.full((6,), 1.5, device=device),
-        n_models=2,
+        graph.flips(
+            torch.tensor([*removed, 2 * matrix.nnz], device=device),
+            torch.from_numpy(edges).to(device),
+            torch.full((6,), 1.5, device=device),
+            n_models=2,
+        )
     )
     h = torch.randn(2, 30, 5, generator=torch.Generator().manual_seed(0))
     ours = h.to(device).requires_grad_()
@@ -101,11 +103,12 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
         )
     for model, one in enumerate(changed):
         of_model = [p % matrix.nnz for p in removed if p // matrix.nnz == model]
-        alone = graph.perturbed(
+        flips = graph.flips(
             torch.tensor(of_model, device=device),
             torch.from_numpy(added).to(device),
             torch.full((3,), 1.5, device=device),
         )
+        alone = graph.perturbed(flips)
         rebuilt = np.zeros_like(dense)
         source, target = alone.edge_index.cpu().numpy()
         weight = alone.edge_weight
@@ -117,11 +120,12 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
 def test_padding_changes_nothing(device):
     matrix = sparse.csr_array(random_graph(weighted=True))
     graph = Adjacency.from_csr(matrix, device)
-    nothing = graph.perturbed(
+    flips = graph.flips(
         torch.full((4,), matrix.nnz, device=device),
         torch.zeros((2, 3), dtype=torch.int64, device=device),
         torch.zeros(3, device=device),
     )
+    nothing = graph.perturbed(flips)
     h = torch.randn(1, 30, 4, generator=torch.Generator().manual_seed(0)).to(device)
     torch.testing.assert_close(nothing.normalized(h), graph.normalized(h))
     torch.testing.assert_close(nothing.edge_index, graph.edge_index)
@@ -131,7 +135,7 @@ def test_padding_changes_nothing(device):
 def test_the_unperturbed_graph_is_left_alone():
     graph = Adjacency.from_csr(sparse.csr_array(random_graph()), CPU)
     weight, degree = graph.weight.clone(), graph.degree.clone()
-    changed = graph.perturbed(torch.arange(4), torch.tensor([[3], [5]]))
+    changed = graph.perturbed(graph.flips(torch.arange(4), torch.tensor([[3], [5]])))
     assert not torch.equal(changed.degree, degree)
     assert torch.equal(graph.weight, weight)
     assert torch.equal(graph.degree, degree)

@@ -90,8 +90,49 @@ def add_arcs(
     out: Tensor, dense: Tensor, target: Tensor, source: Tensor, weight: Tensor
 ) -> None:
     """Add `weight` times the row `source` of `dense` to the row `target` of `out`."""
-    messages = dense.flatten(0, 1).index_select(0, source).mul_(weight[:, None])
-    out.view(-1, out.shape[2]).index_add_(0, target, messages)
+    count, width = len(weight), out.shape[2]
+    if not count or not width:
+        return
+    wide = triton.next_power_of_2(width)
+    together = max(1, _CHUNK // wide)
+    with torch.cuda.device_of(out):
+        _add_arcs[(triton.cdiv(count, together),)](
+            out,
+            dense.contiguous(),
+            target,
+            source,
+            weight,
+            count,
+            width,
+            ARCS=together,
+            WIDTH=wide,
+            num_warps=_WARPS,
+        )
+
+
+@triton.jit
+def _add_arcs(
+    out,
+    dense,
+    target,
+    source,
+    weight,
+    count,
+    width,
+    ARCS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    arc = tl.program_id(0) * ARCS + tl.arange(0, ARCS)
+    share = tl.load(weight + arc, mask=arc < count, other=0.0)
+    # What weighs nothing fills up the arrays.
+    there = share != 0
+    begin = tl.load(source + arc, mask=there, other=0) * width
+    end = tl.load(target + arc, mask=there, other=0) * width
+    unit = tl.arange(0, WIDTH)[None, :]
+    there = there[:, None] & (unit < width)
+    message = tl.load(dense + begin[:, None] + unit, mask=there, other=0.0)
+    message *= share[:, None]
+    tl.atomic_add(out + end[:, None] + unit, message, mask=there, sem="relaxed")
 
 
 def matmul(x: Tensor, weight: Tensor) -> Tensor:

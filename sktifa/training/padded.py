@@ -20,7 +20,7 @@ __all__ = ["PaddedBatch"]
 
 # Room for subgraphs larger than the first one.
 _SLACK = 1.05
-_MARGIN = 64
+_MARGIN = 256
 
 
 @dataclass

@@ -98,13 +98,13 @@ class _Arcs:
         self.target = (first + graph.row).flatten()
         self.source = (first + graph.col).flatten()
         self.there: Tensor | None = None
-        flips = graph._flips
+        flips = graph.difference
         if flips is None:
             return
         n_slots = graph.row.shape[0]
-        model = flips.removed.div(max(graph.n_arcs, 1), rounding_mode="floor")
-        slot = graph._slot_of_arc[flips.removed % max(graph.n_arcs, 1)]
-        lost = torch.where(model < n_models, model * n_slots + slot, n_models * n_slots)
+        slot = graph.slots(flips.target % n, flips.source % n)
+        lost = (flips.target // n) * n_slots + slot
+        lost = torch.where(flips.weight < 0, lost, n_models * n_slots)
         kept = torch.ones(n_models * n_slots + 1, dtype=torch.bool, device=device)
         self.there = torch.cat([kept.index_fill(0, lost, False)[:-1], flips.weight > 0])
         self.target = torch.cat([self.target, flips.target])

@@ -98,6 +98,7 @@ class Adjacency:
         self.weighted = weighted
         self.kernels = kernels_for(col.device)
         self._flips: Flips | None = None
+        self._shared = self
 
     @classmethod
     def from_csr(cls, matrix: sparse.csr_array, device: torch.device) -> Adjacency:
@@ -206,8 +207,23 @@ class Adjacency:
         """Return the graph that each model sees."""
         graph = Adjacency(self.crow, self.col, self.row, self.weight, self.weighted)
         graph.loops, graph._loop_values = self.loops, self._loop_values
-        graph._flips, graph.degree = flips, flips.degree
+        graph._shared, graph._flips, graph.degree = self, flips, flips.degree
         return graph
+
+    @property
+    def difference(self) -> Flips | None:
+        """What the models' graphs differ in from the one they share."""
+        return self._flips
+
+    def slots(self, target: Tensor, source: Tensor) -> Tensor:
+        """Find the slots of arcs that are there, by their ends."""
+        keys, order = self._shared._sorted_slots
+        place = torch.searchsorted(keys, target.long() * self.n_nodes + source)
+        return order[place.clamp_(max=len(keys) - 1)]
+
+    @cached_property
+    def _sorted_slots(self) -> tuple[Tensor, Tensor]:
+        return (self.row.long() * self.n_nodes + self.col).sort()
 
     @property
     def arc_weight(self) -> Tensor:
@@ -279,11 +295,8 @@ class Adjacency:
         added: tuple[Tensor, ...] = ()
         if flips is not None:
             lost, new = flips.weight < 0, flips.weight > 0
-            n = self.n_nodes
-            gone = flips.target[lost].long() * n + flips.source[lost]
-            weight = weight.masked_fill(
-                torch.isin(self.row.long() * n + self.col, gone), 0
-            )
+            gone = self.slots(flips.target[lost], flips.source[lost])
+            weight = weight.index_fill(0, gone, 0)
             added = flips.source[new], flips.target[new], flips.weight[new]
         kept = weight > 0
         arcs = torch.stack([self.col[kept], self.row[kept]]).long()

@@ -97,13 +97,17 @@ def test_stack_is_pygs_convolution(graph, kind, of_pyg, perturbed):
         views = [perturber.draw(np.random.default_rng(i)) for i in range(2)]
         removed = [torch.from_numpy(view.removed_arcs) for view in views]
         added = [torch.from_numpy(view.added_edges) for view in views]
-        own = [shared.perturbed(*parts) for parts in zip(removed, added, strict=True)]
+        own = [
+            shared.perturbed(shared.flips(*parts))
+            for parts in zip(removed, added, strict=True)
+        ]
         none = torch.tensor([2 * shared.n_arcs])
-        seen = shared.perturbed(
+        flips = shared.flips(
             torch.cat([removed[0], none, removed[1] + shared.n_arcs]),
             torch.cat([added[0], added[1] + 60], dim=1),
             n_models=2,
         )
+        seen = shared.perturbed(flips)
     x = torch.rand(2, 60, N_IN, requires_grad=True)
     out, probe = stacked(x, seen, None), torch.rand(60, N_OUT)
     for model, (conv, its) in enumerate(zip(map(of_pyg, models), own, strict=True)):

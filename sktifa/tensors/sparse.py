@@ -98,7 +98,7 @@ class Adjacency:
         self.weighted = weighted
         self.kernels = kernels_for(col.device)
         self._flips: Flips | None = None
-        self._shared = self
+        self._shared: Adjacency | None = None
 
     @classmethod
     def from_csr(cls, matrix: sparse.csr_array, device: torch.device) -> Adjacency:
@@ -217,7 +217,7 @@ class Adjacency:
 
     def slots(self, target: Tensor, source: Tensor) -> Tensor:
         """Find the slots of arcs that are there, by their ends."""
-        keys, order = self._shared._sorted_slots
+        keys, order = (self._shared or self)._sorted_slots
         place = torch.searchsorted(keys, target.long() * self.n_nodes + source)
         return order[place.clamp_(max=len(keys) - 1)]
 

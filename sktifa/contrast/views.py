@@ -124,7 +124,8 @@ class Views:
             self._ask()
         room = _Drawn.room(self._race, n_views * len(seeds), graph.device, False)
         shape = n_views, len(seeds)
-        self._now = room.each(lambda part: part.unflatten(0, shape))
+        # Zeros: an epoch is recorded before there are views.
+        self._now = room.each(lambda part: part.zero_().unflatten(0, shape))
 
     def _ask(self) -> None:
         """Have some epochs' views drawn."""

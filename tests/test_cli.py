@@ -257,7 +257,7 @@ def test_counts_are_checked(files, wrong):
         (
             "id,colour\n1,a\n2,b\n",
             ["--source", "from"],
-            "edges.csv has no column 'from'",
+            "name the right one with --source",
         ),
     ],
 )

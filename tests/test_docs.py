@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 CODE = re.compile(
     r"^(?:```python|```console|<!-- setup)\n(.*?)^(?:```|-->)$", re.M | re.S
 )
+PRINTED = re.compile(r"^print\((\w+)\)  # (.*)$", re.M)
 COMMAND = re.compile(r"^\$ sktifa (.*)$", re.M)
 
 
@@ -54,6 +55,8 @@ def test_a_pages_code_runs_without_a_warning(page, tmp_path, monkeypatch):
             )
         else:
             exec(compile("\n" * line + code, str(page), "exec"), names)
+            for printed, said in PRINTED.findall(code):
+                assert str(eval(printed, names)) == said
     assert runner.summarize(verbose=False).failed == 0
 
 

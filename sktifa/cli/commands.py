@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import sktifa
 from sktifa.cli import classify, demo, diagnose
-from sktifa.cli.terminal import Interrupted, interruptible, messages
+from sktifa.cli.terminal import Interrupted, interruptible, messages, spoken
 from sktifa.exceptions import ParameterError, SktifaError
 
 __all__ = ["main"]
@@ -57,6 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("sktifa: interrupted", file=sys.stderr)
             return 130
         except (SktifaError, OSError) as error:
-            print(f"sktifa: {error}", file=sys.stderr)
+            print(f"sktifa: {spoken(str(error))}", file=sys.stderr)
             return 2 if isinstance(error, ParameterError) else 1
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -28,13 +29,28 @@ __all__ = [
     "interruptible",
     "messages",
     "progress",
+    "spoken",
 ]
 
 logger = logging.getLogger("sktifa")
 
+_ARGUMENT = re.compile(r"\b(id|source|target|weight|features|label)=(?!\w)")
+
 
 class Interrupted(BaseException):
     """Ctrl-C, which a fit would take for the wish to end early and keep its model."""
+
+
+def spoken(message: str) -> str:
+    """Put what the library says of its arguments into words of the command line.
+
+    Examples
+    --------
+    >>> spoken("e.csv has no column 'source': name the right one with source=")
+    "e.csv has no column 'source': name the right one with --source"
+    """
+    message = _ARGUMENT.sub(r"--\1", message)
+    return message.replace("sktifa.diagnose(graph, y)", "sktifa diagnose")
 
 
 @contextmanager
@@ -58,7 +74,7 @@ class _Stderr(logging.Handler):
     """Prints to stderr as it is now: a progress bar takes its place for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"sktifa: {record.getMessage()}", file=sys.stderr)
+        print(f"sktifa: {spoken(record.getMessage())}", file=sys.stderr)
 
 
 @contextmanager

@@ -41,13 +41,18 @@ PAPERS: dict[str, Any] = {
     "teacher_weight": 0.0,
 }
 
-ENCODER: dict[str, list[Any]] = {
+Space = dict[str, list[Any]]
+ENCODER: Space = {
     "learning_rate": [0.005, 0.01, 0.02],
     "dropout": [0.3, 0.5, 0.6, 0.7, 0.8],
-    "weight_decay": [5e-4, 1e-3, 2e-3, 5e-3, 1e-2],
-    "feature_norm": [None, "l1"],
 }
-CONTRAST: dict[str, list[Any]] = {
+# Features whose rows sum to one are small: what keeps weights of others in check keeps
+# theirs from being learned, and half of all candidates from being any good.
+NORMS: tuple[Space, ...] = (
+    {"feature_norm": [None], "weight_decay": [5e-4, 1e-3, 2e-3, 5e-3, 1e-2]},
+    {"feature_norm": ["l1"], "weight_decay": [1e-4, 2e-4, 5e-4, 1e-3, 2e-3]},
+)
+CONTRAST: Space = {
     **ENCODER,
     "weight_max": [1.2, 2.2, 3.2, 4.2],
     "perturbed_nodes": [0.2, 0.4, 0.6],
@@ -56,36 +61,47 @@ CONTRAST: dict[str, list[Any]] = {
     "pair_weight": [0.0, 0.05, 0.1],
 }
 
-# Pairs (steps, teleport): what reaches one, two or six steps far on average. Few of
-# them, as models of one stack propagate alike.
-PROPAGATIONS = ((10, 0.5), (4, 0.2), (10, 0.1))
+# Pairs (steps, teleport): what reaches two or six steps far on average. Few of them, as
+# models of one stack propagate alike.
+PROPAGATIONS = ((4, 0.2), (10, 0.1))
 
 
-def propagated(space: dict[str, list[Any]], *others: str) -> list[dict[str, list[Any]]]:
+def normed(*spaces: Space, prefix: str = "") -> list[Space]:
+    """Return each space with each norm of the features."""
+    return [
+        {**space, **{prefix + name: values for name, values in norm.items()}}
+        for space in spaces
+        for norm in NORMS
+    ]
+
+
+def propagated(space: Space, *others: str) -> list[Space]:
     """Return a space for each way to propagate, and for encoders that don't."""
-    ways = [{"encoder": [name]} for name in others]
+    ways: list[Space] = [{"encoder": [name]} for name in others]
     ways += [
         {"encoder": ["appnp"], "propagation_steps": [steps], "teleport": [teleport]}
         for steps, teleport in PROPAGATIONS
     ]
-    return [{**space, **way} for way in ways]
+    return normed(*({**space, **way} for way in ways))
 
 
 # Pairs are worth nothing measurable and cost the most (READING 24).
 UNPAIRED = {"pairing": None}
-CONSISTENT: dict[str, list[Any]] = {
+CONSISTENT: Space = {
     **ENCODER,
     "weight_max": [1.2, 2.2, 3.2],
     "perturbed_nodes": [0.2, 0.4, 0.6],
+    "edges_removed": [1, 2, 4],
+    "feature_mask_rate": [0.3, 0.5, 0.7],
 }
-TRUSTED: dict[str, list[Any]] = {
+TRUSTED: Space = {
     # As good as 0, and in one stack with the others.
     "target_information": [1e-3, 0.5, 1.0],
     "teacher_weight": [1e-3, 0.5, 1.0],
     "teacher_sharpness": [1.0, 2.0],
 }
 OF_NETWORK = {f"network__{name}": values for name, values in ENCODER.items()}
-VIEWS: dict[str, list[Any]] = {
+VIEWS: Space = {
     "network__edges_removed": [1, 2, 4, 8],
     "network__feature_mask_rate": [0.1, 0.3, 0.5],
 }
@@ -108,7 +124,7 @@ ENCODERS = {
 }
 
 METHODS: dict[str, Method] = {
-    "MLP": Method(GNNClassifier("mlp", **LONG), ENCODER),
+    "MLP": Method(GNNClassifier("mlp", **LONG), normed(ENCODER)),
     "Node2vec": Method(
         Node2VecClassifier(),
         {"p": [0.25, 0.5, 1, 2, 4], "q": [0.25, 0.5, 1, 2, 4], "C": [0.1, 1, 10]},
@@ -121,12 +137,14 @@ METHODS: dict[str, Method] = {
             "feature_affinity": [False, True],
         },
     ),
-    "GCN": Method(GNNClassifier("gcn", **LONG), ENCODER),
-    "GAT": Method(GNNClassifier(GATLayer, **LONG), ENCODER),
-    "GraphSAGE": Method(GNNClassifier("sage", **LONG), ENCODER),
+    "GCN": Method(GNNClassifier("gcn", **LONG), normed(ENCODER)),
+    "GAT": Method(GNNClassifier(GATLayer, **LONG), normed(ENCODER)),
+    "GraphSAGE": Method(GNNClassifier("sage", **LONG), normed(ENCODER)),
     "APPNP": Method(GNNClassifier("appnp", **LONG), propagated(ENCODER)),
-    "uniform-GCL": Method(TIFAGCLClassifier(**PAPERS | UNIFORM, **LONG), CONTRAST),
-    "TIFA-GCL": Method(TIFAGCLClassifier(**PAPERS, **LONG), CONTRAST),
+    "uniform-GCL": Method(
+        TIFAGCLClassifier(**PAPERS | UNIFORM, **LONG), normed(CONTRAST)
+    ),
+    "TIFA-GCL": Method(TIFAGCLClassifier(**PAPERS, **LONG), normed(CONTRAST)),
     # What we added to it, and the same without any trust by gain.
     "ours": Method(
         TIFAGCLClassifier(**UNPAIRED, **LONG),
@@ -144,7 +162,7 @@ def _with_term(kind: Any, network: Any, space: dict[str, Any]) -> Method:
     """Make a method of the literature: a GCN and a term."""
     return Method(
         kind(network(**{"encoder": "gcn"} | kind.settings | LONG)),
-        {**OF_NETWORK, "weight": TERM_WEIGHTS, **space},
+        normed({**OF_NETWORK, "weight": TERM_WEIGHTS, **space}, prefix="network__"),
     )
 
 

@@ -15,7 +15,7 @@ from sktifa import GNNClassifier, Graph, TIFAGCLClassifier, make_block_graph
 from sktifa.exceptions import GraphError, GraphWarning, ParameterError, StorageError
 from sktifa.persistence import load, save
 
-FIXTURE = Path(__file__).parent / "files" / "model_0_1_0.npz"
+FILES = Path(__file__).parent / "files"
 FAST = {"max_iter": 3, "random_state": 0, "device": "cpu"}
 
 
@@ -63,12 +63,16 @@ def test_what_is_written_comes_back(model, data, tmp_path, round_trip):
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_model_of_0_1_0_opens(data):
-    model = load(FIXTURE)
+@pytest.mark.parametrize(
+    ("file", "n_nodes"),
+    [("model_0_1_0.npz", None), ("model_0_1_0.safetensors", 60)],
+)
+def test_models_of_0_1_0_open(file, n_nodes, data):
+    model = load(FILES / file)
     assert model.classes_.tolist() == ["a", "b", "c"]
-    expected = np.load(FIXTURE.with_name("model_0_1_0_proba.npy"))
+    expected = np.load(FILES / f"{file}_proba.npy")
     np.testing.assert_allclose(model.predict_proba(data.graph), expected, rtol=1e-4)
-    assert model.fitted_on_ is None
+    assert (model.fitted_on_ or {}).get("n_nodes") == n_nodes
 
 
 def test_any_reader_of_safetensors_reads_what_is_in_the_file(model, data, tmp_path):

@@ -9,8 +9,8 @@ whose methods are running, the nearest first.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -153,10 +153,12 @@ def refuse_lost_graph() -> None:
         inner = owner
 
 
-def refuse_marks_as_class(has_unlabelled: Callable[[Any], bool], mark: Any) -> None:
+def refuse_marks_as_class(
+    has_unlabelled: Callable[[Any, Any], bool], mark: Any
+) -> None:
     """Refuse to be fitted by a classifier that takes `mark` for one more class.
 
-    Only scikit-learn's own are known to.
+    Only scikit-learn's own are known to. `has_unlabelled` is told labels and the mark.
 
     Raises
     ------
@@ -164,25 +166,37 @@ def refuse_marks_as_class(has_unlabelled: Callable[[Any], bool], mark: Any) -> N
         If a meta-estimator that is a classifier itself was given unlabelled nodes.
     """
     for frame in _frames(2):
-        owner = _owner(frame)
-        if (
-            owner is None
-            or frame.f_code.co_name != "fit"
-            or not type(owner).__module__.startswith("sklearn.")
-            or isinstance(owner, _PASS_LABELS_ON)
-            or not is_classifier(owner)
-        ):
-            continue
-        y = frame.f_locals.get("y")
-        if y is not None and has_unlabelled(y):
+        name, y = _fits_classes(frame)
+        if y is not None and has_unlabelled(y, mark):
             raise LabelError(
-                f"{type(owner).__name__} takes {mark!r} for one more class: fit it on "
-                "the labelled nodes, fit(graph[labeled], y[labeled]). The selection "
-                "brings the whole graph along."
+                f"{name} takes {mark!r} for one more class: fit it on the labelled "
+                "nodes, fit(graph[labeled], y[labeled]). The selection brings the "
+                "whole graph along."
             )
 
 
-def refuse_marks_as_wrong(has_unlabelled: Callable[[Any], bool], mark: Any) -> None:
+def _fits_classes(frame: FrameType) -> tuple[str, Any]:
+    """Return who in scikit-learn fits a classifier to each value of `y`, and these."""
+    if frame.f_globals.get("__name__") == "sklearn.multiclass":
+        # In another process nothing else is left of OneVsRestClassifier.
+        classes = frame.f_locals.get("classes")
+        if frame.f_code.co_name == "_fit_binary" and classes is not None:
+            return "OneVsRestClassifier", classes[1:]
+    owner = _owner(frame)
+    if (
+        owner is None
+        or frame.f_code.co_name != "fit"
+        or not type(owner).__module__.startswith("sklearn.")
+        or isinstance(owner, _PASS_LABELS_ON)
+        or not is_classifier(owner)
+    ):
+        return "", None
+    return type(owner).__name__, frame.f_locals.get("y")
+
+
+def refuse_marks_as_wrong(
+    has_unlabelled: Callable[[Any, Any], bool], mark: Any
+) -> None:
     """Refuse to predict for a scorer of scikit-learn's that counts `mark` as wrong.
 
     Raises
@@ -197,7 +211,7 @@ def refuse_marks_as_wrong(has_unlabelled: Callable[[Any], bool], mark: Any) -> N
         y = frame.f_locals.get("y_true")
         # Somebody's own metric may know unlabelled nodes.
         ours = getattr(metric, "__module__", "").startswith("sklearn.")
-        if ours and y is not None and has_unlabelled(y):
+        if ours and y is not None and has_unlabelled(y, mark):
             raise LabelError(
                 f"{metric.__name__} takes {mark!r} for one more class, which no node "
                 "is predicted to be: score labelled nodes alone, as the splits of "
@@ -290,10 +304,12 @@ def _length(X: Any) -> int | None:
 
 
 def _frames(skipped: int) -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(skipped + 1)
+    """Yield what runs, but for this generator and the `skipped` frames around it."""
+    frame = inspect.currentframe()
     while frame is not None:
-        yield frame
-        frame = frame.f_back
+        if skipped < 0:
+            yield frame
+        frame, skipped = frame.f_back, skipped - 1
 
 
 def _owner(frame: FrameType) -> BaseEstimator | None:

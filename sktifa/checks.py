@@ -198,8 +198,9 @@ def _tensor_as_sparse(tensor: Any) -> Any:
     tensor = tensor.detach().cpu()
     matrix = container(tuple(tensor.shape), dtype=np.float32)
     if indptr is None:
-        matrix.data = _tensor_as_array(tensor._values())
-        matrix.coords = tuple(tensor._indices().numpy())
+        # The public names want duplicates summed, for which torch trusts the indices.
+        matrix.data = _tensor_as_array(tensor._values())  # noqa: SLF001
+        matrix.coords = tuple(tensor._indices().numpy())  # noqa: SLF001
     else:
         matrix.data = _tensor_as_array(tensor.values())
         matrix.indices = getattr(tensor, indices)().numpy()

@@ -9,7 +9,7 @@ the numbers of nodes.
 from __future__ import annotations
 
 import numbers
-import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import GraphError, LabelError
-from sktifa.graph import Graph, _Whole, as_graph, is_feature_matrix
+from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
 
 __all__ = ["OnFeatures", "OnNodes"]
@@ -113,8 +113,8 @@ class OnFeatures(
 
     # The labelled nodes of fit's graph, and what cross-fitting made of them.
     _cross_fitted: tuple[str, NDArray[np.int64], Any] | None = None
-    # The last transformed graph, as long as somebody has it.
-    _last: tuple[weakref.ref[_Whole], weakref.ref[_Whole]] | None = None
+    # The last graph and what it became, as long as somebody has them.
+    _last: tuple[Callable[[], Graph | None], ...] | None = None
 
     def __init__(
         self,
@@ -211,12 +211,11 @@ class OnFeatures(
         if is_feature_matrix(X):
             return self.transformer_.transform(X)
         graph = as_graph(X)
-        if self._last is not None and self._last[0]() is graph._whole:
-            known = self._last[1]()
-            if known is not None:
-                return Graph._of(known, graph._selected)
+        source, known = (of() for of in self._last or (_nothing, _nothing))
+        if source is not None and known is not None and source.is_same_graph(graph):
+            return known.select_as(graph)
         made = graph.with_features(*self._transformed(graph))
-        self._last = weakref.ref(graph._whole), weakref.ref(made._whole)
+        self._last = graph.reference(), made.reference()
         return made
 
     def get_feature_names_out(
@@ -452,7 +451,7 @@ class OnNodes(ClassifierMixin, BaseEstimator):
                 "graph.nodes[:, None]."
             )
         nodes = np.asarray(X)
-        whole = Graph._of(self.graph._whole, None)
+        whole = self.graph.whole
         if nodes.ndim != 2 or nodes.shape[1] != 1:
             raise GraphError(
                 f"X must be one column of node numbers, graph.nodes[:, None]; got "
@@ -469,6 +468,10 @@ class OnNodes(ClassifierMixin, BaseEstimator):
             )
         # Meta-estimators make floats of numbers.
         return whole[numbers_.astype(np.int64)]
+
+
+def _nothing() -> None:
+    """Stand for the reference to a graph that is gone."""
 
 
 def _needs_labels(transformer: Any) -> bool:

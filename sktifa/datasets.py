@@ -515,7 +515,7 @@ def make_block_graph(
     means *= class_separation / (2 * n_features) ** 0.5
     features = torch.randn(n_nodes, n_features, **drawn)
     features += means[target]
-    graph = Graph._from_clean(adjacency, features.cpu().numpy())
+    graph = Graph.from_clean(adjacency, features.cpu().numpy())
     return Bunch(
         graph=graph,
         target=target.cpu().numpy(),

@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +66,7 @@ class _Whole:
     node_of_name: dict[Any, int] | None = None
     fingerprint: str | None = None
     # The graph whose features were replaced to make this one.
-    made_of: weakref.ref[_Whole] | None = None
+    made_of: Callable[[], Graph | None] | None = None
 
     def __post_init__(self) -> None:
         self.adjacency = _frozen(self.adjacency)
@@ -199,7 +199,7 @@ class Graph:
     # ------------------------------------------------------------- doors in
 
     @classmethod
-    def _from_clean(
+    def from_clean(
         cls,
         adjacency: sp.csr_array,
         features: NDArray[np.float32] | sp.csr_array,
@@ -207,19 +207,37 @@ class Graph:
         feature_names: list[str] | None = None,
         node_names: NDArray[Any] | None = None,
         parent_nodes: NDArray[np.int64] | None = None,
-        selected: NDArray[np.int64] | None = None,
     ) -> Graph:
-        """Make a graph of parts that are known to be well formed, unchecked."""
+        """Make a graph of parts that are well formed, which is not checked.
+
+        For samplers and generators, whose graphs are by their making what the other
+        doors check for: a part that is not makes wrong results, or ends the process.
+
+        Parameters
+        ----------
+        adjacency : csr_array of float32, shape (n_nodes, n_nodes)
+            Symmetric, with sorted indices, without diagonal, duplicates and zeros.
+        features : ndarray or csr_array of float32, shape (n_nodes, n_features)
+            Finite; an array is C-contiguous.
+        feature_names : list of str, default=None
+            A name for every column.
+        node_names : ndarray of shape (n_nodes,), default=None
+            A name for every node, none twice.
+        parent_nodes : ndarray of int64, shape (n_nodes,), default=None
+            Each node's number in the graph that this one was cut from.
+
+        Returns
+        -------
+        Graph
+        """
         return cls._of(
-            _Whole(adjacency, features, feature_names, node_names, parent_nodes),
-            selected,
+            _Whole(adjacency, features, feature_names, node_names, parent_nodes), None
         )
 
     @classmethod
     def _of(cls, whole: _Whole, selected: NDArray[np.int64] | None) -> Graph:
         graph = cls.__new__(cls)
-        graph._whole = whole
-        graph._selected = None if selected is None else _frozen(selected)
+        graph.__setstate__({"_whole": whole, "_selected": selected})
         return graph
 
     @classmethod
@@ -775,10 +793,62 @@ class Graph:
         """The same graph with all of its nodes selected."""
         return self if self.is_whole else Graph._of(self._whole, None)
 
+    @property
+    def origin(self) -> Graph | None:
+        """The graph whose features were replaced to make this one, while it is there.
+
+        Where that was done several times, the first.
+        """
+        return self._whole.made_of() if self._whole.made_of is not None else None
+
+    def reference(self) -> Callable[[], Graph | None]:
+        """Return a weak reference to what all selections of the graph share.
+
+        Returns
+        -------
+        callable
+            Returns the whole graph as long as somebody has a selection of it, and None
+            from then on.
+        """
+        whole = weakref.ref(self._whole)
+
+        def known() -> Graph | None:
+            there = whole()
+            return None if there is None else Graph._of(there, None)
+
+        return known
+
     def is_same_graph(self, other: Graph) -> bool:
         """Tell whether two selections are of one graph, or of equal ones."""
+        if self._whole is other._whole:
+            return True
         # A fingerprint of millions of arcs takes seconds.
-        return self._whole is other._whole or self.fingerprint == other.fingerprint
+        sizes = [(g.n_nodes, g.n_edges, g.n_features) for g in (self, other)]
+        return sizes[0] == sizes[1] and self.fingerprint == other.fingerprint
+
+    def select_as(self, other: Graph) -> Graph:
+        """Select the nodes that are selected in another graph of the same nodes.
+
+        Parameters
+        ----------
+        other : Graph
+            Such as this one with other features.
+
+        Returns
+        -------
+        Graph
+
+        Raises
+        ------
+        GraphError
+            If the two have not the same number of nodes.
+        """
+        if self.n_nodes != other.n_nodes:
+            raise GraphError(
+                f"{other!r} is not of the {self.n_nodes} nodes of this graph: select "
+                "by graph[nodes]"
+            )
+        return Graph._of(self._whole, other._selected)
 
     @property
     def is_whole(self) -> bool:
@@ -847,11 +917,8 @@ class Graph:
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
         announce_array()
-        return np.array(self._dense_rows(), dtype=dtype, copy=copy)
-
-    def _dense_rows(self) -> NDArray[np.float32]:
         rows = self.features if self.is_whole else self.features[self.nodes]
-        return rows.toarray() if sp.issparse(rows) else rows
+        return np.array(_dense(rows), dtype=dtype, copy=copy)
 
     def select(self, names: Iterable[Any]) -> Graph:
         """Select nodes by name, in the order of the names.
@@ -938,9 +1005,9 @@ class Graph:
                 f"selected nodes, got shape {array.shape}: give what a model returned "
                 "for this very selection"
             )
-        return by_name(array, self._names_or_numbers(), columns)
+        return by_name(array, self.names_or_numbers(), columns)
 
-    def _names_or_numbers(self) -> NDArray[Any]:
+    def names_or_numbers(self) -> NDArray[Any]:
         """Return what to call the selected nodes."""
         return self.nodes if self.node_names is None else self.node_names[self.nodes]
 
@@ -982,8 +1049,7 @@ class Graph:
         """
         chosen = self.nodes
         if nodes is not None:
-            everything = Graph._of(self._whole, None)
-            chosen = everything[nodes].nodes
+            chosen = self.whole[nodes].nodes
         if len(chosen) == 0:
             raise GraphError("a subgraph needs at least one node")
         seen = np.zeros(self.n_nodes, dtype=bool)
@@ -998,7 +1064,7 @@ class Graph:
             )
         induced = self.adjacency[chosen][:, chosen]
         induced.sort_indices()
-        return Graph._from_clean(
+        return Graph.from_clean(
             induced,
             _rows(self.features, chosen),
             feature_names=self.feature_names,
@@ -1027,33 +1093,15 @@ class Graph:
         features, _ = _in_order_of_nodes(features, self.node_names)
         matrix, own_names = _clean_features(features, self.n_nodes, self.node_names)
         names = own_names if feature_names is None else feature_names
-        made = Graph._from_clean(
+        whole = _Whole(
             self.adjacency,
             matrix,
-            feature_names=_clean_names(names, matrix.shape[1]),
-            node_names=self.node_names,
-            parent_nodes=self.parent_nodes,
-            selected=self._selected,
+            _clean_names(names, matrix.shape[1]),
+            self.node_names,
+            self.parent_nodes,
+            made_of=self._whole.made_of or self.reference(),
         )
-        made._whole.made_of = self._whole.made_of or weakref.ref(self._whole)
-        return made
-
-    def _matching(self, other: Any) -> Any:
-        """Select here what `other` selects of the graph that this one was made of.
-
-        What a pipeline's step has made of a graph is so found for the validation
-        nodes, which no step has seen.
-        """
-        made_of = self._whole.made_of
-        origin = None if made_of is None else made_of()
-        if origin is None or not isinstance(other, Graph):
-            return other
-        same = other._whole is origin or (
-            other.n_nodes == self.n_nodes
-            and other.n_features == origin.features.shape[1]
-            and other.fingerprint == Graph._of(origin, None).fingerprint
-        )
-        return Graph._of(self._whole, other._selected) if same else other
+        return Graph._of(whole, self._selected)
 
     # ------------------------------------------------------------ doors out
 
@@ -1075,7 +1123,7 @@ class Graph:
         from torch_geometric.data import Data
 
         arcs = self.adjacency.tocoo()
-        x = np.array(Graph._of(self._whole, None)._dense_rows())
+        x = np.array(_dense(self.features))
         data = Data(
             x=torch.from_numpy(x),
             edge_index=torch.from_numpy(np.stack(arcs.coords).astype(np.int64)),
@@ -1109,7 +1157,7 @@ class Graph:
         import networkx as nx
 
         graph = nx.from_scipy_sparse_array(self.adjacency)
-        rows = Graph._of(self._whole, None)._dense_rows()
+        rows = _dense(self.features)
         nx.set_node_attributes(graph, dict(enumerate(rows)), "x")
         nx.set_node_attributes(graph, False, "selected")
         for node in self.nodes.tolist():
@@ -1613,6 +1661,10 @@ def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 # ----------------------------------------------------------------- small things
+
+
+def _dense(features: NDArray[np.float32] | sp.csr_array) -> NDArray[np.float32]:
+    return features.toarray() if sp.issparse(features) else features
 
 
 def _rows(features: Any, nodes: NDArray[np.int64]) -> Any:

@@ -94,12 +94,8 @@ def permutation_importance(
             order = rng.permutation(graph.n_nodes)
             if columns.is_constant(column):
                 continue
-            shuffled = Graph._from_clean(
-                graph.adjacency,
-                columns.shuffled(column, order),
-                feature_names=graph.feature_names,
-                node_names=graph.node_names,
-                selected=graph._selected,
+            shuffled = graph.with_features(
+                columns.shuffled(column, order), graph.feature_names
             )
             scores[column, repeat] = scorer(model, shuffled, y)
     importances = baseline - scores

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import _num_samples
 
 from sktifa.callers import user_level
 from sktifa.checks import as_array
@@ -21,6 +22,7 @@ __all__ = [
     "class_weights",
     "encode_labels",
     "find_classes",
+    "has_unlabelled",
     "is_labelled",
     "node_weights",
     "with_unlabelled",
@@ -35,7 +37,7 @@ def encode_labels(
     y: ArrayLike,
     missing_label: MissingLabel = -1,
     *,
-    of: Graph | int | None = None,
+    of: Any = None,
     name: str = "y",
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Encode labels as numbers from 0, unlabelled nodes as -1.
@@ -48,9 +50,9 @@ def encode_labels(
     missing_label : int, float, str or None, default=-1
         Marks an unlabelled node. None, NaN, NaT, NA and masked entries mark one in
         any case.
-    of : Graph or int, default=None
-        The graph, or a selection of one, or the number of rows, whose labels these
-        are: there must be one each.
+    of : Graph, int or array-like, default=None
+        The graph, or a selection of one, or the rows or their number, whose labels
+        these are: there must be one each.
     name : str, default="y"
         What the labels are called in messages.
 
@@ -122,6 +124,26 @@ def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bo
     array([ True,  True, False])
     """
     return ~_read(y, missing_label, None, "y")[1]
+
+
+def has_unlabelled(y: Any, missing_label: MissingLabel = -1) -> bool:
+    """Tell whether labels mark a node as unlabelled; what are no labels marks none.
+
+    Parameters
+    ----------
+    y : object
+        Labels, as a rule.
+    missing_label : int, float, str or None, default=-1
+        Marks an unlabelled node, as in `encode_labels`.
+
+    Returns
+    -------
+    bool
+    """
+    try:
+        return not is_labelled(y, missing_label).all()
+    except LabelError:
+        return False
 
 
 def with_unlabelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[Any]:
@@ -427,7 +449,7 @@ def align_labels(
 
 
 def _read(
-    y: Any, missing_label: MissingLabel, of: Graph | int | None, name: str
+    y: Any, missing_label: MissingLabel, of: Any, name: str
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return labels of their own type, and which entries are none."""
     if isinstance(of, Graph):
@@ -553,11 +575,11 @@ def _is_marked(
     return np.zeros(len(labels), dtype=bool)
 
 
-def _check_length(n_labels: int, of: Graph | int, name: str) -> None:
-    n = of if isinstance(of, int) else len(of)
+def _check_length(n_labels: int, of: Any, name: str) -> None:
+    n = of if isinstance(of, int) else _num_samples(of)
     if n_labels == n:
         return
-    if isinstance(of, int):
+    if not isinstance(of, Graph):
         raise LabelError(
             f"{name} has {n_labels} entries for {n} rows: give one label a row, "
             "missing_label where there is none."

@@ -15,6 +15,7 @@ from safetensors.numpy import save as as_bytes
 
 import sktifa
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
+from sktifa.classifiers.prepare import Seen
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.tensors.scaling import Scaling
 from sktifa.training.encoders import EncoderSpec
@@ -28,7 +29,7 @@ _MODELS = {model.__name__: model for model in (GNNClassifier, TIFAGCLClassifier)
 _LEFT_OUT = ("memory", "sampler", "extra_terms", "random_state")
 _FACTS = ("n_features_in_", "n_iter_", "best_iter_", "fitted_on_")
 _CURVES = ("loss_curve_", "validation_scores_", "validation_losses_")
-_ARRAYS = ("classes_", "gain_", "loss_weights_", "_seen_nodes")
+_ARRAYS = ("classes_", "gain_", "loss_weights_")
 # What reading another file, or half of one, raises.
 _UNREADABLE = (
     OSError,
@@ -85,7 +86,7 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
             "the encoder is your own code, which the file doesn't hold: keep the "
             "model with joblib.dump, and open it only where you trust the file."
         )
-    if model._row_graph is not None:
+    if model.seen_.rows is not None:
         raise ParameterError(
             "a model fitted on an array keeps its rows, which the file doesn't hold: "
             "use joblib.dump, or fit on Graph.from_features(X)."
@@ -101,6 +102,8 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
     if isinstance(weights, dict):  # JSON's keys are strings
         parameters["class_weight"] = [[k, v] for k, v in weights.items()]
     values = {name: state[name] for name in _ARRAYS if state.get(name) is not None}
+    if model.seen_.nodes is not None:
+        values["_seen_nodes"] = model.seen_.nodes
     if "feature_names_in_" in state:
         values["feature_names_in_"] = state["feature_names_in_"].astype(str)
     for name in ("mean", "scale"):
@@ -204,8 +207,8 @@ def _rebuilt(header: dict[str, Any], arrays: dict[str, Any]) -> Any:
             parameters[name] = tuple(value)
     model = _MODELS[header["model"]](**parameters)
     # Format 1 doesn't tell of the graph.
-    absent = dict.fromkeys(["_row_graph", "_seen_nodes", "fitted_on_"])
-    state = {**model.__getstate__(), **absent, **header["attributes"]}
+    state = {**model.__getstate__(), "fitted_on_": None, **header["attributes"]}
+    state["seen_"] = Seen(arrays.pop("_seen_nodes", None))
     state["spec_"] = EncoderSpec(**header["spec"])
     state["scaling_"] = Scaling(
         header["norm"],

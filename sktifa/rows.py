@@ -85,7 +85,7 @@ class RowGraph:
             )
         else:
             features = np.vstack([known.features, X])
-        return Graph._from_clean(adjacency, features)[np.arange(n, n + n_new)]
+        return Graph.from_clean(adjacency, features)[np.arange(n, n + n_new)]
 
 
 def _distinct_rows(

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 from sktifa import LabeledNodeKFold, TIFAGCLClassifier
 from sktifa.cache import LocalMemory
-from sktifa.classifiers import tifa
+from sktifa.classifiers import contrast
 from sktifa.contrast.pairs import graph_distances, sample_pairs
 
 
@@ -88,8 +88,8 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
         return work(*args, **kwargs)
 
     for name in ("annotated_information", "nearest_pairs", "graph_distances"):
-        work = getattr(tifa, name)
-        monkeypatch.setattr(tifa, name, partial(counted, work))
+        work = getattr(contrast, name)
+        monkeypatch.setattr(contrast, name, partial(counted, work))
     model = TIFAGCLClassifier(
         pairing="tifa", max_iter=2, device="cpu", random_state=0, memory=memory
     )

@@ -477,7 +477,7 @@ def test_paper_preset_is_accepted_and_unknown_settings_are_not():
 
 
 def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
-    from sktifa.classifiers import tifa
+    from sktifa.classifiers import contrast
 
     graph, y = cora.graph, cora.target
     train, _, _ = split(y)
@@ -488,8 +488,8 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(tifa, "annotated_information", fail)
-    monkeypatch.setattr(tifa, "nearest_pairs", fail)
+    monkeypatch.setattr(contrast, "annotated_information", fail)
+    monkeypatch.setattr(contrast, "nearest_pairs", fail)
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])
     np.testing.assert_array_equal(again.predict_proba(graph), expected[1])
@@ -506,8 +506,8 @@ def test_captured_epochs_equal_eager_ones(cora, decay, monkeypatch):
     for captured in (True, False):
         if not captured:
             monkeypatch.setattr(
-                engine._Run,
-                "_record",
+                engine.Run,
+                "record",
                 lambda run: vars(run).update(
                     _evaluate=run.evaluate, _update=run.update
                 ),

@@ -131,7 +131,7 @@ def test_sparse_rows_are_replaced_too():
 def test_selections_share_the_transformed_graph():
     step = OnFeatures(PCA(4, random_state=0)).fit(G)
     one, other = step.transform(G[SOME]), step.transform(G[:10])
-    assert one._whole is other._whole
+    assert one.features is other.features
     anew = clone(step).fit_transform(G[5:])
     assert anew.fingerprint == one.fingerprint
     # Refitted, it forgets what the graph became.

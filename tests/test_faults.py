@@ -288,7 +288,7 @@ def test_a_full_temporary_disk_is_told_before_anything_is_written(
     file = tmp_path / "features.npy"
     np.save(file, np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
     made = make_block_graph(60, 3, random_state=0)
-    graph = Graph._from_clean(made.graph.adjacency, np.load(file, mmap_mode="r"))
+    graph = Graph.from_clean(made.graph.adjacency, np.load(file, mmap_mode="r"))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))

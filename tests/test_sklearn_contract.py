@@ -397,6 +397,7 @@ def test_what_scikit_learn_cannot_tell_from_a_class(part):
         StackingClassifier([("a", model)], cv=2),
         CalibratedClassifierCV(model, cv=2),
         OneVsRestClassifier(model),
+        OneVsRestClassifier(model, n_jobs=2),
     ):
         name = type(meta).__name__
         with pytest.raises(LabelError, match=rf"{name} takes -1 for one more class"):

@@ -92,7 +92,7 @@ class Lab:
     ) -> None:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
         self.deadline, self.together = deadline, together
-        self._known: dict[str, Outcome] = {}
+        self.known: dict[str, Outcome] = {}
         # Of the fits of a kind on a graph, by device: how many are known, and the sums
         # of their seconds and epochs.
         self._costs: dict[tuple[str, str, str], list[float]] = {}
@@ -113,11 +113,11 @@ class Lab:
         OutOfTimeError
             If the deadline comes first. What was trained so far is kept.
         """
-        missing = [fit for fit in fits if fit.key not in self._known]
+        missing = [fit for fit in fits if fit.key not in self.known]
         for start in range(0, len(missing), self.together):
             self._check_time([])
             self._train(missing[start : start + self.together])
-        return [self._known[fit.key] for fit in fits]
+        return [self.known[fit.key] for fit in fits]
 
     def cost(self, fits: Sequence[Fit], device: str) -> tuple[float, float]:
         """Expect seconds and epochs by the mean of their like on a device.
@@ -141,7 +141,7 @@ class Lab:
             raise OutOfTimeError
 
     def _learn(self, outcome: Outcome) -> None:
-        self._known[outcome["key"]] = outcome
+        self.known[outcome["key"]] = outcome
         if "error" not in outcome:
             kind = outcome["device"], outcome["model"], outcome["graph"]
             sums = self._costs.setdefault(kind, [0, 0, 0])

@@ -150,7 +150,7 @@ class _Census(Lab):
     def outcomes(self, fits: Sequence[Fit]) -> list[Outcome]:
         """Return what is known, and of the others that they are worth nothing."""
         self.asked |= {fit.key: fit for fit in fits}
-        return [self._known.get(fit.key, {"val": 0.0}) for fit in fits]
+        return [self.known.get(fit.key, {"val": 0.0}) for fit in fits]
 
 
 def plan(
@@ -164,7 +164,7 @@ def plan(
     later may make a few more or fewer fits.
     """
     census = _Census(checkpoint=checkpoint)
-    counted, rows = set(census._known), []
+    counted, rows = set(census.known), []
     for wave in _waves(cells):
         for cell, (splits, seeds) in wave.items():
             census.asked = {}

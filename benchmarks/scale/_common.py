@@ -20,7 +20,7 @@ import torch
 from benchmarks._report import print_table, write_report
 from sktifa import GNNClassifier, Graph
 from sktifa.classifiers.prepare import prepare
-from sktifa.training.engine import _Run, computing
+from sktifa.training.engine import Run, computing
 
 
 def keep(
@@ -68,7 +68,7 @@ def peak_memory(device: torch.device) -> float:
 class Training:
     """What `fit` does on a sampler's subgraphs, to run and measure it by the epoch."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._run, self.encoder = run, run.encoder
 
     def epoch(self) -> float:
@@ -90,14 +90,14 @@ def training(
     # All labelled nodes train; that some validate lets the whole graph be evaluated.
     problem = prepare(model, graph, y, device, X_val=graph, y_val=y)
     with computing(device):
-        run = _Run([problem], device)
+        run = Run([problem], device)
         run.source = problem.source(device)
-        run._set_up()
-        run._record()
+        run.set_up()
+        run.record()
         try:
             yield Training(run)
         finally:
-            run._forget_recordings()
+            run.forget_recordings()
             run.source.close()
 
 

@@ -81,8 +81,8 @@ def main() -> None:
         recorded = one_by_one()
         launched = recorded
         if options.device != "cpu":
-            run = engine._Run
-            with patch.object(run, "_record", run._forget_recordings):
+            run = engine.Run
+            with patch.object(run, "record", run.forget_recordings):
                 launched = one_by_one()
         difference = (
             batched.cv_results_["mean_test_score"][:n_alone]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -15,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils._set_output import _get_output_config
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from sktifa import distributed
@@ -24,23 +23,27 @@ from sktifa.callers import (
     goes_to_user,
     refuse_marks_as_class,
     refuse_marks_as_wrong,
-    user_level,
 )
-from sktifa.checks import check_rows
-from sktifa.classifiers.prepare import prepare, warn_unless_graph_helps
+from sktifa.classifiers.objective import Objective
+from sktifa.classifiers.prepare import (
+    Seen,
+    adopt,
+    graph_to_predict,
+    prepare,
+    warn_unless_graph_helps,
+)
 from sktifa.device import on_device, resolve_device
-from sktifa.exceptions import GraphError, GraphWarning, LabelError
+from sktifa.exceptions import LabelError
 from sktifa.frames import by_name
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.labels import (
     encode_labels,
     find_classes,
-    is_labelled,
+    has_unlabelled,
     node_weights,
 )
 from sktifa.logs import say
-from sktifa.rows import RowGraph
 from sktifa.tensors.scaling import FeatureNorm, Scaling
 from sktifa.training.encoders import (
     ENCODERS,
@@ -49,13 +52,26 @@ from sktifa.training.encoders import (
     build_encoder,
 )
 from sktifa.training.engine import computing, train
-from sktifa.training.problem import Monitor, Problem, Trained, TrainingLog
-from sktifa.training.sources import NodeFeatures, Sampler, SubgraphContrast
+from sktifa.training.problem import Monitor, Problem, TrainingLog
+from sktifa.training.sources import NodeFeatures, Sampler
 from sktifa.training.terms import Term
 
-__all__ = ["GNNClassifier"]
+__all__ = ["GNNClassifier", "as_decisions", "as_probabilities"]
 
 SamplerName = Literal["auto", "saint-tifa", "saint-rw", "neighbor"]
+
+
+def as_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Turn class scores into what `predict_proba` returns."""
+    logits = logits.astype(np.float64)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def as_decisions(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Turn class scores into what `decision_function` returns."""
+    scores: NDArray[np.float64] = logits.astype(np.float64)
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
 
 class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -163,6 +179,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         What the encoder was built from.
     scaling_ : Scaling
         What is done to features before the first layer.
+    seen_ : Seen
+        Which nodes of the graph, or rows of an array, training saw.
     sampler_ : sampler
         The fitted sampler, where there is one. Left out of pickles.
     fitted_on_ : dict
@@ -256,9 +274,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     scaling_: Scaling
     sampler_: Sampler
     fitted_on_: dict[str, Any]
-    # What a fit leaves for prediction and for `_by_row`.
-    _row_graph: RowGraph | None
-    _seen_nodes: NDArray[np.int64] | None
+    seen_: Seen
+    n_iter_: int
+    best_iter_: int
+    loss_curve_: list[float]
+    validation_scores_: list[float] | None
+    validation_losses_: list[float] | None
+
+    # What a subclass does with what labels tell beyond the cross-entropy.
+    objective: ClassVar[type[Objective]] = Objective
 
     def __init__(
         self,
@@ -404,9 +428,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Rows sum to one; columns follow `classes_`. A data frame by name where
             `set_output` asks for it.
         """
-        logits = self._logits(X)
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return self._by_name(odds / odds.sum(axis=1, keepdims=True), X)
+        return self._by_name(as_probabilities(self._logits(X)), X)
 
     def decision_function(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
         """Return the encoder's scores.
@@ -422,10 +444,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Logits; for two classes the second's minus the first's. By name where
             `set_output` asks for it.
         """
-        logits = self._logits(X)
-        if logits.shape[1] == 2:
-            logits = logits[:, 1] - logits[:, 0]
-        return self._by_name(logits, X, "decision")
+        return self._by_name(as_decisions(self._logits(X)), X, "decision")
 
     def score(
         self,
@@ -455,7 +474,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             If no node is labelled.
         """
         rows = X if is_feature_matrix(X) else as_graph(X)
-        codes, classes = self._encode(y, rows)
+        codes, classes = encode_labels(y, self.missing_label, of=rows)
         labeled = codes >= 0
         weight = node_weights(sample_weight, len(codes))[labeled]
         true = find_classes(classes, self.classes_)[codes[labeled]]
@@ -532,8 +551,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ) -> GNNClassifier:
         problem = prepare(self, X, y, device, **more)
         self.spec_ = problem.encoder
-        trusts_edges = self.encoder != "mlp" or self._needs_information
-        if trusts_edges and self._row_graph is None and problem.source is None:
+        trusts_edges = self.encoder != "mlp" or self.objective.needs_information
+        if trusts_edges and self.seen_.rows is None and problem.source is None:
             warn_unless_graph_helps(problem)
         labeled = self._labeled_part(problem)
         context = self._init_callback_context(max_subtasks=problem.schedule.max_iter)
@@ -547,7 +566,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if trained.error is not None:
             self.__dict__.pop("network_", None)
             raise trained.error
-        self._adopt(problem, trained)
+        adopt(self, problem, trained)
         if ends_the_loop(trained.log.interrupted):
             raise KeyboardInterrupt
         context.call_on_fit_task_end(
@@ -557,19 +576,6 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reconstruction_attributes=dict,
         )
         return self
-
-    def _encode(
-        self, y: Any, X: Any, name: str = "y"
-    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Read the labels of a graph's selected nodes, or of rows."""
-        of = X if isinstance(X, Graph) else _num_samples(X)
-        return encode_labels(y, self.missing_label, of=of, name=name)
-
-    def _has_unlabelled(self, y: Any) -> bool:
-        try:
-            return not is_labelled(y, self.missing_label).all()
-        except LabelError:  # not labels of nodes at all
-            return False
 
     def _labeled_part(self, problem: Problem) -> tuple[Graph, NDArray[Any]]:
         """Return what callbacks are shown: the training nodes and their labels."""
@@ -603,50 +609,10 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reconstruction_attributes=dict,
         )
 
-    def _adopt(self, problem: Problem, trained: Trained) -> None:
-        """Become a fitted estimator."""
-        log = trained.log
-        assert trained.network is not None
-        self.network_, self.spec_ = trained.network, problem.encoder
-        self.loss_curve_ = log.loss_curve
-        self.validation_scores_ = log.validation_scores or None
-        self.validation_losses_ = log.validation_losses or None
-        self.n_iter_ = log.n_iter
-        self.best_iter_ = log.best_iter
-
-    # What a subclass does with what labels tell beyond the cross-entropy.
-
-    # Nodes that a neighbour sampler starts from.
-    _sampled_seeds: ClassVar[Literal["labeled", "all"]] = "labeled"
-    _needs_information: ClassVar[bool] = False
-
-    def _full_batch_factor(self, graph: Graph) -> float:
-        """Return what a step on the whole graph takes, in forward passes' memory."""
-        return 1.0
-
-    def _contrast(
-        self,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        device: torch.device,
-        rng: np.random.Generator,
-    ) -> dict[str, Any]:
-        """Return fields of a problem on the whole graph."""
-        return {"terms": ()}
-
-    def _subgraph_contrast(
-        self, information: torch.Tensor | None, device: torch.device
-    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
-        """Return fields of a problem on subgraphs, and what draws their views."""
-        return {"terms": ()}, None
-
     # ---------------------------------------------------------- prediction
 
-    def _logits(self, X: Any) -> NDArray[np.float64]:
-        return self._run(
-            X, lambda graph, nodes: graph.logits(self.network_, nodes)
-        ).astype(np.float64)
+    def _logits(self, X: Any) -> NDArray[np.float32]:
+        return self._run(X, lambda graph, nodes: graph.logits(self.network_, nodes))
 
     def _by_name(self, values: NDArray[Any], X: Any, title: str | None = None) -> Any:
         """Return predictions as `set_output` asks for them."""
@@ -656,7 +622,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if is_feature_matrix(X):
             names = X.index if hasattr(X, "iloc") else np.arange(len(values))
         else:
-            names = as_graph(X)._names_or_numbers()
+            names = as_graph(X).names_or_numbers()
         columns = self.classes_ if values.ndim == 2 else None
         return by_name(values, names, columns, library, title)
 
@@ -666,9 +632,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         forward: Callable[[LayerwisePredictor, NDArray[np.int64] | None], torch.Tensor],
     ) -> NDArray[Any]:
         check_is_fitted(self)
-        refuse_marks_as_wrong(self._has_unlabelled, self.missing_label)
+        refuse_marks_as_wrong(has_unlabelled, self.missing_label)
         device = next(self.network_.parameters()).device
-        graph = self._graph_of(X)
+        graph = graph_to_predict(self, X)
         nodes = None if graph.is_whole else graph.nodes
         with computing(device):
             return forward(self._predictor(graph, device), nodes).cpu().numpy()
@@ -677,69 +643,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         features = NodeFeatures(graph.features, device, self.scaling_)
         return LayerwisePredictor(graph.adjacency, features, self.prediction_memory)
 
-    def _graph_of(self, X: Any) -> Graph:
-        """Return the graph that `X` belongs to, a selection of the nodes meant."""
-        if is_feature_matrix(X):
-            if self._row_graph is None:
-                raise GraphError(
-                    f"{type(self).__name__} was fitted on a graph and got an array of "
-                    f"shape {np.shape(X)}: give a sktifa.Graph, or a selection of one."
-                )
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
-            )
-            graph = self._row_graph.with_new_rows(X)
-        else:
-            graph = as_graph(X)
-            if self._row_graph is not None:
-                raise GraphError(
-                    f"{type(self).__name__} was fitted on an array, whose rows it ties "
-                    f"to their neighbours, and got {graph!r}: fit it on a graph (in a "
-                    "pipeline sktifa.OnFeatures keeps the graph), or predict rows."
-                )
-            if graph.n_features != self.n_features_in_:
-                mend = "give the features of training, in the same order."
-                if graph.has_own_features:
-                    mend = (
-                        "without features a model knows the nodes of fit alone; give "
-                        "both graphs features."
-                    )
-                raise GraphError(
-                    f"the graph has {graph.n_features} features, but "
-                    f"{type(self).__name__} was fitted with {self.n_features_in_}: "
-                    + mend
-                )
-            self._warn_of_other_nodes(graph)
-            names = getattr(self, "feature_names_in_", None)
-            if names is not None and graph.feature_names is not None:
-                differs = np.flatnonzero(names != np.array(graph.feature_names))
-                if differs.size:
-                    at = differs[0]
-                    raise GraphError(
-                        f"feature {at} is named {graph.feature_names[at]!r}, but was "
-                        f"{names[at]!r} in fit: give the features in the same order."
-                    )
-        return graph
-
-    def _warn_of_other_nodes(self, graph: Graph) -> None:
-        """Say that a model without features takes nodes for those of `fit`."""
-        on = self.fitted_on_
-        if on and graph.has_own_features and graph.fingerprint != on["fingerprint"]:
-            warnings.warn(
-                f"{type(self).__name__} was fitted without features on another graph, "
-                f"of {on['n_edges']:,} edges, and knows its nodes by their numbers "
-                f"alone: node 0 of this graph, of {graph.n_edges:,} edges, is taken "
-                "for node 0 of that. Give features if these are other nodes.",
-                GraphWarning,
-                stacklevel=user_level(),
-            )
-
     # ---------------------------------------------------------- scikit-learn
 
     def __sklearn_clone__(self) -> Any:
         # A meta-estimator takes its copies before it sends them to other processes,
         # where nothing tells who sent them.
-        refuse_marks_as_class(self._has_unlabelled, self.missing_label)
+        refuse_marks_as_class(has_unlabelled, self.missing_label)
         return super().__sklearn_clone__()
 
     def __sklearn_tags__(self) -> Any:

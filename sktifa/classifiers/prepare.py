@@ -23,8 +23,9 @@ from sktifa.callers import (
     user_level,
 )
 from sktifa.checks import check_rows
+from sktifa.classifiers.objective import fields_of
 from sktifa.device import free_memory
-from sktifa.exceptions import GraphWarning, LabelError, ParameterError
+from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
 from sktifa.information.evidence import graph_helps
@@ -32,7 +33,9 @@ from sktifa.information.tig import annotated_information
 from sktifa.labels import (
     check_enough_classes,
     class_weights,
+    encode_labels,
     find_classes,
+    has_unlabelled,
     node_weights,
 )
 from sktifa.rows import RowGraph
@@ -41,14 +44,21 @@ from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.scaling import Scaling
 from sktifa.training.encoders import EncoderSpec
 from sktifa.training.engine import as_pytorch_starts
-from sktifa.training.problem import Labels, Problem, Schedule
+from sktifa.training.problem import Labels, Problem, Schedule, Trained
 from sktifa.training.sources import NodeFeatures, SampledBatches, Sampler
 from sktifa.training.terms import CrossEntropy, Term
 
 if TYPE_CHECKING:
     from sktifa.classifiers.gnn import GNNClassifier
 
-__all__ = ["prepare"]
+__all__ = [
+    "Seen",
+    "adopt",
+    "full_batch_bytes",
+    "graph_to_predict",
+    "prepare",
+    "warn_unless_graph_helps",
+]
 
 # Labelled nodes that each class needs before early_stopping="auto" sets some aside.
 FEWEST_TO_SPARE = 100
@@ -61,6 +71,38 @@ _TOL = 1e-5
 # Epochs of max_iter="auto", without validation and with it.
 _MOST_EPOCHS = 200, 400
 _BYTES_AN_ARC = 64
+
+
+@dataclass
+class Seen:
+    """Which nodes of a graph, or rows of an array, training saw.
+
+    Attributes
+    ----------
+    nodes : ndarray of int64 or None
+        Those that training saw; None is all of them.
+    rows : RowGraph or None
+        The rows as a graph, where the model was fitted on an array.
+    """
+
+    nodes: NDArray[np.int64] | None = None
+    rows: RowGraph | None = None
+
+    def by_row(
+        self, values: NDArray[np.floating], n_nodes: int
+    ) -> NDArray[np.floating]:
+        """Give the nodes of the whole graph, or rows of an array, their values.
+
+        NaN for those that training did not see.
+        """
+        if self.nodes is not None:
+            everyone = np.full(n_nodes, np.nan)
+            everyone[self.nodes] = values
+            values = everyone
+        if self.rows is None:
+            return values
+        node = self.rows.node_of_row
+        return np.where(node >= 0, values[node], np.nan)
 
 
 @dataclass
@@ -126,7 +168,7 @@ def prepare(
             elsewhere = graph.subgraph(both)
             validation.nodes = _positions(both, validation.nodes)
         graph, train.nodes = graph.subgraph(seen), _positions(seen, train.nodes)
-        estimator._seen_nodes = seen
+        estimator.seen_.nodes = seen
     else:
         graph = graph.whole
     scaling = Scaling.learned(graph.features, estimator.feature_norm)
@@ -134,19 +176,14 @@ def prepare(
     spec = EncoderSpec(
         estimator.encoder,
         graph.n_features,
-        estimator.hidden_size,
-        len(estimator.classes_),
-        n_layers=estimator.n_layers,
-        residual=estimator.residual,
-        normalization=estimator.normalization,
-        propagation_steps=estimator.propagation_steps,
-        teleport=estimator.teleport,
+        n_classes=len(estimator.classes_),
+        **fields_of(estimator, EncoderSpec),
     )
     encoder_seed = int(random_state.randint(np.iinfo(np.int32).max))
     sampler = _sampler(estimator, graph, device, rng)
-    parts: dict[str, Any] = {"terms": ()}
     if sampler is None:
-        parts = estimator._contrast(graph, train.nodes, train.codes, device, rng)
+        objective = estimator.objective(estimator)
+        parts = objective.on_graph(graph, train.nodes, train.codes, device, rng)
     else:
         validates = validation is not None and elsewhere is None
         parts = _sampled(
@@ -192,6 +229,80 @@ def prepare(
     )
 
 
+def graph_to_predict(estimator: GNNClassifier, X: Any) -> Graph:
+    """Return the graph that `X` belongs to, a selection of the nodes meant."""
+    name, rows = type(estimator).__name__, estimator.seen_.rows
+    if is_feature_matrix(X):
+        if rows is None:
+            raise GraphError(
+                f"{name} was fitted on a graph and got an array of shape "
+                f"{np.shape(X)}: give a sktifa.Graph, or a selection of one."
+            )
+        return rows.with_new_rows(
+            validate_data(
+                estimator,
+                check_rows(X),
+                accept_sparse="csr",
+                dtype=np.float32,
+                reset=False,
+            )
+        )
+    graph = as_graph(X)
+    if rows is not None:
+        raise GraphError(
+            f"{name} was fitted on an array, whose rows it ties to their neighbours, "
+            f"and got {graph!r}: fit it on a graph (in a pipeline sktifa.OnFeatures "
+            "keeps the graph), or predict rows."
+        )
+    if graph.n_features != estimator.n_features_in_:
+        mend = "give the features of training, in the same order."
+        if graph.has_own_features:
+            mend = (
+                "without features a model knows the nodes of fit alone; give both "
+                "graphs features."
+            )
+        raise GraphError(
+            f"the graph has {graph.n_features} features, but {name} was fitted with "
+            f"{estimator.n_features_in_}: {mend}"
+        )
+    _warn_of_other_nodes(name, estimator.fitted_on_, graph)
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and graph.feature_names is not None:
+        differs = np.flatnonzero(names != np.array(graph.feature_names))
+        if differs.size:
+            at = differs[0]
+            raise GraphError(
+                f"feature {at} is named {graph.feature_names[at]!r}, but was "
+                f"{names[at]!r} in fit: give the features in the same order."
+            )
+    return graph
+
+
+def _warn_of_other_nodes(name: str, on: dict[str, Any] | None, graph: Graph) -> None:
+    """Say that a model without features takes nodes for those of `fit`."""
+    if on and graph.has_own_features and graph.fingerprint != on["fingerprint"]:
+        warnings.warn(
+            f"{name} was fitted without features on another graph, of "
+            f"{on['n_edges']:,} edges, and knows its nodes by their numbers alone: "
+            f"node 0 of this graph, of {graph.n_edges:,} edges, is taken for node 0 of "
+            "that. Give features if these are other nodes.",
+            GraphWarning,
+            stacklevel=user_level(),
+        )
+
+
+def adopt(estimator: GNNClassifier, problem: Problem, trained: Trained) -> None:
+    """Make a fitted estimator of one whose problem is solved."""
+    log = trained.log
+    assert trained.network is not None
+    estimator.network_, estimator.spec_ = trained.network, problem.encoder
+    estimator.loss_curve_ = log.loss_curve
+    estimator.validation_scores_ = log.validation_scores or None
+    estimator.validation_losses_ = log.validation_losses or None
+    estimator.n_iter_ = log.n_iter
+    estimator.best_iter_ = log.best_iter
+
+
 @as_pytorch_starts()
 def warn_unless_graph_helps(problem: Problem) -> None:
     """Say where the labels show that edges tie unlike nodes."""
@@ -208,7 +319,7 @@ def warn_unless_graph_helps(problem: Problem) -> None:
 
 
 def _schedule(estimator: GNNClassifier, validates: bool) -> Schedule:
-    values = {name: getattr(estimator, name) for name in Schedule.__annotations__}
+    values = fields_of(estimator, Schedule)
     if estimator.max_iter == "auto":
         values["max_iter"] = _MOST_EPOCHS[validates]
     return Schedule(**values)
@@ -239,7 +350,7 @@ def _labeled_nodes(
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             "None."
         )
-    refuse_marks_as_class(estimator._has_unlabelled, estimator.missing_label)
+    refuse_marks_as_class(has_unlabelled, estimator.missing_label)
     if is_feature_matrix(X):
         refuse_lost_graph()
         X = validate_data(
@@ -251,15 +362,15 @@ def _labeled_nodes(
         estimator.__dict__.pop("feature_names_in_", None)
         if X.feature_names is not None:
             estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
-    codes, estimator.classes_ = estimator._encode(y, X)
+    codes, estimator.classes_ = encode_labels(y, estimator.missing_label, of=X)
     check_enough_classes(y, codes, estimator.classes_, estimator.missing_label)
     weight = node_weights(sample_weight, len(codes))
     weight = weight / weight.max()  # sums of large ones are no floats
-    estimator._row_graph = estimator._seen_nodes = None
+    rows = None
     if not isinstance(X, Graph):
         rows = RowGraph(X, codes, weight, estimator.n_neighbors)
-        estimator._row_graph = rows
         X, codes, weight = rows.graph, rows.codes, rows.weight
+    estimator.seen_ = Seen(rows=rows)
     labeled = codes >= 0
     if len(np.unique(codes[labeled & (weight > 0)])) < 2:
         raise LabelError(
@@ -313,8 +424,15 @@ def _given_validation(
 ) -> tuple[Graph, _Nodes]:
     if X_val is None or y_val is None:
         raise ParameterError("give X_val and y_val together, or neither.")
-    other = estimator._graph_of(graph._matching(X_val))
-    known, classes = estimator._encode(y_val, other, "y_val")
+    origin = graph.origin
+    if origin is not None and isinstance(X_val, Graph) and X_val.is_same_graph(origin):
+        # No step of a pipeline has seen the validation nodes: what one has made of the
+        # training nodes' graph is theirs, too.
+        X_val = graph.select_as(X_val)
+    other = graph_to_predict(estimator, X_val)
+    known, classes = encode_labels(
+        y_val, estimator.missing_label, of=other, name="y_val"
+    )
     place = find_classes(classes, estimator.classes_, "y_val")
     if (place < 0).any():
         unknown = classes.tolist()[int(place.argmin())]
@@ -394,7 +512,8 @@ def _sampler(
         sampler = SAINTTIFASampler(sharpness=0, device=str(place))
     elif sampler == "neighbor":
         sampler = NeighborSampler(
-            num_neighbors=(10,) * estimator.n_layers, seeds=estimator._sampled_seeds
+            num_neighbors=(10,) * estimator.n_layers,
+            seeds=estimator.objective.sampled_seeds,
         )
     else:
         sampler = clone(sampler)
@@ -415,7 +534,7 @@ def full_batch_bytes(estimator: GNNClassifier, graph: Graph) -> float:
     if not EncoderSpec(estimator.encoder, 1, 1, 1).stackable:
         an_arc += 4 * _COPIES * hidden
     step = 4.0 * _COPIES * graph.n_nodes * units + an_arc * arcs
-    return estimator._full_batch_factor(graph) * step
+    return estimator.objective(estimator).full_batch_factor(graph) * step
 
 
 def _fits_graph(graph: Graph, n_classes: int, device: torch.device) -> bool:
@@ -440,12 +559,12 @@ def _sampled(
     share = np.zeros(graph.n_nodes, dtype=np.float32)
     share[train.nodes] = train.weight / train.weight.sum()
     features = NodeFeatures(graph.features, device, scaling)
-    n_classes = len(estimator.classes_)
+    n_classes, objective = len(estimator.classes_), estimator.objective(estimator)
     fits = _fits_graph(graph, n_classes, device)
     placed = DeviceGraph.from_graph(graph, device if fits else torch.device("cpu"))
     information = None
     needs = isinstance(sampler, SAINTTIFASampler) and sampler.sharpness > 0
-    if needs or estimator._needs_information:
+    if needs or objective.needs_information:
         resident = features.resident
         information = annotated_information(
             placed,
@@ -470,7 +589,7 @@ def _sampled(
         graph.adjacency, features, estimator.prediction_memory, placed
     )
     seed = int(rng.integers(2**31)) + distributed.rank()
-    parts, contrast = estimator._subgraph_contrast(information, device)
+    parts, contrast = objective.on_subgraphs(information, device)
 
     def logits(encoder: nn.Module) -> Tensor:
         return predictor.logits(encoder)[None].to(device)

@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import joblib
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_memory
 from torch import nn
 
+from sktifa.classifiers.contrast import Contrast
 from sktifa.classifiers.gnn import GNNClassifier, SamplerName
 from sktifa.contrast.loss import Divergence
-from sktifa.contrast.pairs import (
-    LARGEST_SHARED,
-    GraphDistances,
-    PairSettings,
-    graph_distances,
-    nearest_pairs,
-    pair_features,
-    uniform_pairs,
-)
-from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
-from sktifa.exceptions import ParameterError, StorageError
-from sktifa.graph import Graph
-from sktifa.information.loss_weights import loss_weights, trust
-from sktifa.information.propagation import csr_device
-from sktifa.information.tig import (
-    annotated_information,
-    information_gain,
-    label_distribution,
-    teacher_distribution,
-)
-from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.scaling import FeatureNorm
 from sktifa.training.encoders import EncoderName
-from sktifa.training.problem import Monitor, PairSets, Perturbations
-from sktifa.training.sources import Sampler, SubgraphContrast
-from sktifa.training.terms import Pairs, SelfConsistency, Target, Teacher, Term
+from sktifa.training.problem import Monitor
+from sktifa.training.sources import Sampler
+from sktifa.training.terms import Term
 
 __all__ = ["TIFAGCLClassifier"]
-
-# Pairs on the whole graph rank all nodes for each: what takes too long, not too much.
-_LARGEST_RANKED = 200_000
 
 
 class TIFAGCLClassifier(GNNClassifier):
@@ -206,6 +179,8 @@ loss_curve_, validation_scores_, validation_losses_
         "memory": [str, HasMethods("cache"), None],
     }
 
+    objective = Contrast
+
     def __init__(
         self,
         encoder: EncoderName | type[nn.Module] | Callable[..., nn.Module] = "appnp",
@@ -332,262 +307,3 @@ loss_curve_, validation_scores_, validation_losses_
         self.teacher_sharpness = teacher_sharpness
         self.trust = trust
         self.memory = memory
-
-    _sampled_seeds: ClassVar[Literal["labeled", "all"]] = "all"
-    _needs_information: ClassVar[bool] = True
-
-    def _full_batch_factor(self, graph: Graph) -> float:
-        """Two passes with gradients; and pairs take too long, where not too much."""
-        ranks_all = self.pairing == "tifa" and self.pair_weight
-        return float("inf") if ranks_all and graph.n_nodes > _LARGEST_RANKED else 2.0
-
-    def _weigh(
-        self, information: torch.Tensor
-    ) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
-        """Turn what reaches each node into terms and their target.
-
-        Returns
-        -------
-        dict
-            Fields of a problem.
-        Tensor, Tensor
-            Each node's loss weight, and what the perturbation's rates follow.
-        """
-        self._check_ranges()
-        gain = information_gain(information, self.clarity_weight)
-        by_gain = loss_weights(gain, self.weight_min, self.weight_max)
-        middle = torch.full_like(by_gain, (self.weight_min + self.weight_max) / 2)
-        weights = by_gain if self.weighting == "tifa" else middle
-        self.gain_ = self._by_row(gain.cpu().numpy())
-        self.loss_weights_ = self._by_row(weights.cpu().numpy())
-        node_weights = weights.float()
-        terms: list[Term] = []
-        if self.weight_max:  # else its pass on the view would be for nothing
-            terms.append(SelfConsistency(node_weights, self.divergence))
-        if self.pairing is not None:
-            terms.append(Pairs(node_weights, self.pair_weight, self.divergence))
-        log_prior = None
-        if self.target_information or self.teacher_weight:
-            trusted = trust(gain) if self.trust == "tifa" else torch.ones_like(gain)
-            says = teacher_distribution(information).double()
-            if self.target_information:
-                share = self.target_information * trusted
-                log_prior = (share[:, None] * says.log()).float()
-            if self.teacher_weight:
-                sharp = (self.teacher_sharpness * says.log()).softmax(1)
-                lesson = (trusted[:, None] * sharp).float()
-                terms.append(Teacher(lesson, self.teacher_weight))
-        target = Target(self.target, self.temperature, log_prior)
-        parts = {"terms": tuple(terms), "target": target, "n_views": 1}
-        return (
-            parts,
-            node_weights,
-            middle if self.perturbation == "uniform" else by_gain,
-        )
-
-    def _subgraph_contrast(
-        self, information: torch.Tensor | None, device: torch.device
-    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
-        assert information is not None
-        parts, _, rates = self._weigh(information)
-        pairs = distribution = None
-        if self.pairing is not None and self.pair_weight:
-            pairs = self._pair_settings()
-            if self.pairing == "tifa":
-                distribution = label_distribution(information, self.label_distribution)
-        return parts, SubgraphContrast(
-            self._perturbation_settings(),
-            rates.float().to(device),
-            self.feature_mask_rate,
-            pairs,
-            distribution,
-        )
-
-    def _perturbation_settings(self) -> PerturbationSettings:
-        return PerturbationSettings(
-            sharpness=self.sharpness,
-            perturbed_nodes=self.perturbed_nodes,
-            perturbation_rate=self.perturbation_rate,
-            edges_added=self.edges_added,
-            edges_removed=self.edges_removed,
-            decay=1.0 if self.perturbation == "uniform" else self.decay,
-            decay_hops=self.decay_hops,
-        )
-
-    def _pair_settings(self) -> PairSettings:
-        assert self.pairing is not None
-        return PairSettings(
-            self.pairing,
-            negative_weight=self.negative_weight,
-            hop_weight=self.hop_weight,
-            feature_weight=self.feature_weight,
-            n_positives=self.n_positives,
-            negative_ranks=(self.negative_ranks[0], self.negative_ranks[1]),
-        )
-
-    def _check_ranges(self) -> None:
-        if self.weight_min > self.weight_max:
-            raise ParameterError(
-                f"weight_min={self.weight_min} is above weight_max={self.weight_max}: "
-                "the weights run from weight_min, where most information arrives, up "
-                "to weight_max."
-            )
-        ranks = self.negative_ranks
-        if (
-            len(ranks) != 2
-            or not all(isinstance(rank, numbers.Integral) for rank in ranks)
-            or not 0 <= ranks[0] <= ranks[1]
-        ):
-            raise ParameterError(
-                f"negative_ranks={ranks!r}: give two whole numbers, the first rank, "
-                "from 0 on, and the one after the last."
-            )
-
-    def _contrast(
-        self,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        device: torch.device,
-        rng: np.random.Generator,
-    ) -> dict[str, Any]:
-        self._check_ranges()
-        labels = np.full(graph.n_nodes, -1)
-        labels[nodes] = codes
-        # The fingerprint stands for the graph, which would cost a hash a call.
-        information = self._remembered(
-            _information,
-            ["graph", "device"],
-            graph=graph,
-            fingerprint=graph.fingerprint if self.memory else "",
-            labels=labels,
-            n_classes=len(self.classes_),
-            restart_probability=self.restart_probability,
-            device=str(device),
-        )
-        parts, _, rates = self._weigh(torch.from_numpy(information))
-        perturber = GraphPerturber(
-            graph.adjacency, rates.numpy(), **vars(self._perturbation_settings())
-        )
-        sets = self._pair_sets(graph, information, device, rng)
-        parts["pairs"] = None
-        if sets is not None:
-            parts["pairs"] = PairSets(*sets, self.negative_weight)
-        parts["perturbations"] = Perturbations(
-            perturber, self.feature_mask_rate, int(rng.integers(2**62))
-        )
-        return parts
-
-    def _pair_sets(
-        self,
-        graph: Graph,
-        information: NDArray[np.float64],
-        device: torch.device,
-        rng: np.random.Generator,
-    ) -> tuple[Any, Any] | None:
-        """Choose pairs on the whole graph; empty sets where they weigh nothing."""
-        if self.pairing is None:
-            return None
-        begin, end = self.negative_ranks
-        if not self.pair_weight:
-            none = torch.empty((graph.n_nodes, 0), dtype=torch.int32)
-            return none, none
-        if self.pairing == "uniform":
-            sets = uniform_pairs(graph.n_nodes, end - begin, rng)
-            positives, negatives = (torch.from_numpy(part).int() for part in sets)
-            return positives, negatives
-        positives, negatives = self._remembered(
-            _pairs,
-            ["graph", "device", "distances"],
-            graph=graph,
-            fingerprint=graph.fingerprint if self.memory else "",
-            distribution=label_distribution(information, self.label_distribution),
-            # The weight of negatives chooses no pair.
-            settings=replace(self._pair_settings(), negative_weight=0.0),
-            device=str(device),
-            distances=lambda: self._shared_distances(graph, device),
-        )
-        return positives, negatives
-
-    def _shared_distances(
-        self, graph: Graph, device: torch.device
-    ) -> GraphDistances | None:
-        """Return what the pairs of all fits on a graph start from, if it is kept."""
-        if not self.memory or graph.n_nodes > LARGEST_SHARED:
-            return None
-        return self._remembered(
-            _graph_distances,
-            ["graph"],
-            graph=graph,
-            fingerprint=graph.fingerprint,
-            device=str(device),
-        )
-
-    def _remembered(
-        self, function: Callable[..., Any], ignore: list[str], **arguments: Any
-    ) -> Any:
-        """Call a function, or read from `memory` what it returned before."""
-        try:
-            memory = check_memory(self.memory)
-            return memory.cache(function, ignore=ignore)(**arguments)
-        except OSError as error:
-            place = getattr(self.memory, "location", self.memory)
-            raise StorageError(
-                f"memory={str(place)!r} can't be used: {error.strerror or error}. Make "
-                "room, name a folder elsewhere, or leave memory=None."
-            ) from error
-
-    def _by_row(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Give nodes of the whole graph, or rows of an array, their values.
-
-        NaN for those that training did not see.
-        """
-        if self._seen_nodes is not None:
-            everyone = np.full(self.fitted_on_["n_nodes"], np.nan)
-            everyone[self._seen_nodes] = values
-            values = everyone
-        if self._row_graph is None:
-            return values
-        node = self._row_graph.node_of_row
-        return np.where(node >= 0, values[node], np.nan)
-
-
-def _information(
-    graph: Graph,
-    fingerprint: str,
-    labels: NDArray[np.int64],
-    n_classes: int,
-    restart_probability: float,
-    device: str,
-) -> NDArray[np.float64]:
-    return annotated_information(
-        graph,
-        labels,
-        n_classes,
-        restart_probability=restart_probability,
-        device=device,
-    )
-
-
-def _pairs(
-    graph: Graph,
-    fingerprint: str,
-    distribution: NDArray[np.float64],
-    settings: PairSettings,
-    device: str,
-    distances: Callable[[], GraphDistances | None],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    place = csr_device(device)
-    placed = DeviceGraph.from_graph(graph, place)
-    return nearest_pairs(
-        placed.crow.int(),
-        placed.col.int(),
-        pair_features(graph.features, place),
-        torch.from_numpy(distribution).to(place),
-        settings,
-        distances=distances(),
-    )
-
-
-def _graph_distances(graph: Graph, fingerprint: str, device: str) -> GraphDistances:
-    return graph_distances(graph.features, graph.adjacency, device=device)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import joblib
 import numpy as np
 from joblib.parallel import get_active_backend
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import _fit_context, clone, is_classifier
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
 from sklearn.model_selection._search import BaseSearchCV
@@ -46,7 +46,8 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 from sktifa.cache import LocalMemory
 from sktifa.callers import user_level
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
-from sktifa.classifiers.prepare import prepare
+from sktifa.classifiers.gnn import as_decisions, as_probabilities
+from sktifa.classifiers.prepare import adopt, prepare
 from sktifa.device import on_device, resolve_device
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
@@ -159,7 +160,7 @@ class _Batched(BaseSearchCV):
         self._choose(results, refit_metric)
         if self.refit:
             self._refit(base, X, y, routed.estimator.fit, root)
-        self.scorer_ = getattr(scorers, "_scorers", scorers)
+        self.scorer_ = _named_scorers(scorers)
         self.cv_results_ = results
         root.call_on_fit_task_end(**data)
         return self
@@ -520,12 +521,11 @@ def _evaluate_stack(
         members: list[Any] = [problems[i] for i in group]
         # A model that has seen a part of the graph predicts on the whole of it.
         knows_all = members[0].source is None and members[0].graph.is_same_graph(X)
-        for i, trained in zip(
-            group, engine.train(members, device, with_logits=knows_all), strict=True
-        ):
+        done = engine.train(members, device, with_logits=knows_all)
+        for i, problem, trained in zip(group, members, done, strict=True):
             outcomes[i] = trained.error or trained
             if trained.error is None:
-                tasks[i][0]._adopt(problems[i], trained)
+                adopt(tasks[i][0], problem, trained)
     fit_time = (time.perf_counter() - begin) / len(tasks)
     return [
         _scored(task, outcome, X, y, fit_time, options, error_score)
@@ -557,20 +557,12 @@ def _scored(
         if error_score == "raise":
             raise trained
         outcome["fit_error"] = "".join(format_exception(trained))
-        failed = error_score
-        if hasattr(scorer, "_scorers"):
-            failed = dict.fromkeys(scorer._scorers, error_score)
+        failed, names = error_score, _named_scorers(scorer)
+        if names is not scorer:
+            failed = dict.fromkeys(names, error_score)
         return {**outcome, **dict.fromkeys(parts, failed)}
-    logits: Any = trained.logits
-    if logits is not None:
-        # The logits of all nodes are known: scoring runs nothing forward.
-        estimator._logits = lambda X: logits[X.nodes].astype(np.float64)
-
-        # By its name, which scorers look at.
-        def predict(X: Graph) -> Any:
-            return estimator.classes_[logits[X.nodes].argmax(axis=1)]
-
-        estimator.predict = predict
+    if trained.logits is not None:
+        _answer_from(estimator, trained.logits)
     begin = time.perf_counter()
     for name, part in parts.items():
         X_part, y_part = _safe_split(estimator, X, y, part, train)
@@ -578,6 +570,28 @@ def _scored(
         outcome[name] = _score(estimator, X_part, y_part, scorer, params, error_score)
     outcome["score_time"] = time.perf_counter() - begin
     return outcome
+
+
+def _named_scorers(scorer: Any) -> Any:
+    """Return the scorers by name that scikit-learn has made one of, or the only one."""
+    return getattr(scorer, "_scorers", scorer)
+
+
+def _answer_from(estimator: Any, logits: NDArray[np.float32]) -> None:
+    """Score a model without running it forward: all nodes' class scores are known."""
+
+    def predict(X: Graph) -> Any:
+        return estimator.classes_[logits[X.nodes].argmax(axis=1)]
+
+    def predict_proba(X: Graph) -> Any:
+        return as_probabilities(logits[X.nodes])
+
+    def decision_function(X: Graph) -> Any:
+        return as_decisions(logits[X.nodes])
+
+    # Scorers look at the names.
+    for answer in (predict, predict_proba, decision_function):
+        setattr(estimator, answer.__name__, answer)
 
 
 class _Checkpoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -73,7 +74,7 @@ class GraphSampler(BaseEstimator):
             codes, self.classes_ = encode_labels(y, self.missing_label, of=graph)
             self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
             self.codes_[graph.nodes] = codes
-        self.graph_ = graph if graph.is_whole else Graph._of(graph._whole, None)
+        self.graph_ = graph.whole
         self.n_features_in_ = graph.n_features
         self._entropy = int(check_random_state(self.random_state).randint(2**31))
         self._n_samples = self._n_epochs = 0
@@ -224,7 +225,12 @@ class GraphSampler(BaseEstimator):
             Each iteration over it is a new epoch.
         """
         check_is_fitted(self)
-        return SubgraphLoader(self, self._to_pyg if as_pyg else self._to_graph)
+        convert = self._to_pyg if as_pyg else self._to_graph
+        return SubgraphLoader(self, partial(self._next_epoch, convert))
+
+    def _next_epoch(self, convert: Callable[[Subgraph], Any]) -> Iterator[Any]:
+        index, self._n_epochs = self._n_epochs, self._n_epochs + 1
+        return self.epoch(index, transform=convert)
 
     def _to_graph(self, subgraph: Subgraph) -> Graph:
         nodes = subgraph.nodes.cpu().numpy()
@@ -235,7 +241,7 @@ class GraphSampler(BaseEstimator):
             (self.graph_.adjacency.data[arcs], col, crow), shape=(len(nodes),) * 2
         )
         names = self.graph_.node_names
-        return Graph._from_clean(
+        return Graph.from_clean(
             adjacency,
             self.graph_.features[nodes],
             feature_names=self.graph_.feature_names,
@@ -275,17 +281,15 @@ class SubgraphLoader:
     ----------
     sampler : GraphSampler
         Fitted.
-    convert : callable
-        What makes a user's object of a :class:`~sktifa.sampling.subgraph.Subgraph`.
+    begin : callable
+        Begins the sampler's next epoch.
     """
 
     sampler: GraphSampler
-    convert: Callable[[Subgraph], Any]
+    begin: Callable[[], Iterator[Any]]
 
     def __len__(self) -> int:
         return self.sampler.n_subgraphs_
 
     def __iter__(self) -> Iterator[Any]:
-        index = self.sampler._n_epochs
-        self.sampler._n_epochs += 1
-        return self.sampler.epoch(index, transform=self.convert)
+        return self.begin()

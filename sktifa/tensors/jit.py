@@ -38,7 +38,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         kernel = numba.njit(nogil=True, **options)(function)
         try:
             # What `cache=True` does, with a cache that forgives.
-            kernel._cache = _ForgivingCache(function)
+            kernel._cache = _ForgivingCache(function)  # noqa: SLF001
         except RuntimeError:  # numba finds no folder that can be written
             pass
         return kernel

@@ -217,7 +217,8 @@ class Adjacency:
 
     def slots(self, target: Tensor, source: Tensor) -> Tensor:
         """Find the slots of arcs that are there, by their ends."""
-        keys, order = (self._shared or self)._sorted_slots
+        shared: Adjacency = self._shared or self
+        keys, order = shared._sorted_slots
         place = torch.searchsorted(keys, target.long() * self.n_nodes + source)
         return order[place.clamp_(max=len(keys) - 1)]
 
@@ -247,11 +248,11 @@ class Adjacency:
 
         `h` is of shape (n_models, n_nodes, width).
         """
-        return _Normalized.apply(h, self)
+        return _Symmetric.apply(h, self._normalized)
 
     def mean(self, h: Tensor) -> Tensor:
         """Weighted mean over the neighbours; 0 for a node that has none."""
-        return _Sum.apply(h, self) * self._inverse_degree
+        return _Symmetric.apply(h, self._sum) * self._inverse_degree
 
     @cached_property
     def _inverse_degree(self) -> Tensor:
@@ -271,7 +272,17 @@ class Adjacency:
         values = self._loop_values * scale.index_select(0, self.row)
         return values.mul_(scale.index_select(0, self.col))
 
+    def _sum(self, h: Tensor) -> Tensor:
+        return self._product(self.weight, h)
+
+    def _normalized(self, h: Tensor) -> Tensor:
+        if self._flips is None:
+            return self._product(self._gcn_values, h)
+        # Each model has degrees of its own: they scale what goes in and comes out.
+        return self._product(self._loop_values, h * self._scale).mul_(self._scale)
+
     def _product(self, values: Tensor, h: Tensor) -> Tensor:
+        h = h.contiguous()
         out = self.kernels.csr_product(self.crow, self.col, values, h)
         flips = self._flips
         if flips is not None:
@@ -308,37 +319,17 @@ class Adjacency:
         )
 
 
-class _Sum(torch.autograd.Function):
-    """Product with a symmetric sparse matrix, whose backward is the same product."""
+class _Symmetric(torch.autograd.Function):
+    """A product with a symmetric matrix, whose backward is the same product."""
 
     @staticmethod
-    def forward(ctx, h, graph):  # noqa: ANN001, ANN205
-        ctx.graph = graph
-        return graph._product(graph.weight, h.contiguous())
-
-    @staticmethod
-    def backward(ctx, grad):  # noqa: ANN001, ANN205
-        return ctx.graph._product(ctx.graph.weight, grad.contiguous()), None
-
-
-class _Normalized(torch.autograd.Function):
-    """GCN's product; it is symmetric, too."""
-
-    @staticmethod
-    def forward(ctx, h, graph):  # noqa: ANN001, ANN205
-        ctx.graph = graph
-        return _normalized(h, graph)
+    def forward(ctx, h, product):  # noqa: ANN001, ANN205
+        ctx.product = product
+        return product(h)
 
     @staticmethod
     def backward(ctx, grad):  # noqa: ANN001, ANN205
-        return _normalized(grad, ctx.graph), None
-
-
-def _normalized(h: Tensor, graph: Adjacency) -> Tensor:
-    if graph._flips is None:
-        return graph._product(graph._gcn_values, h.contiguous())
-    # Each model has degrees of its own: they scale what goes in and comes out.
-    return graph._product(graph._loop_values, h * graph._scale).mul_(graph._scale)
+        return ctx.product(grad), None
 
 
 def _csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

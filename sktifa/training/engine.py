@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from copy import copy
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -50,7 +50,7 @@ from sktifa.training.sources import Source, WholeGraph
 from sktifa.training.stacking import stack
 from sktifa.training.terms import Step
 
-__all__ = ["as_pytorch_starts", "computing", "models_at_once", "train"]
+__all__ = ["Run", "as_pytorch_starts", "computing", "models_at_once", "train"]
 
 LEARNING_RATE_FLOOR = 1e-4
 # Adam's constants, PyTorch's own.
@@ -183,7 +183,7 @@ def _train_in_halves(
     problems: Sequence[Problem], device: torch.device, options: dict[str, Any]
 ) -> list[Trained]:
     try:
-        return _Run(problems, device, **options).train()
+        return Run(problems, device, **options).train()
     except Exception as error:
         if _is_out_of_memory(error) and len(problems) > 1:
             error.__traceback__ = error.__cause__ = None  # They hold the tensors.
@@ -316,7 +316,7 @@ class _Reader:
         return arrived
 
 
-class _Run:
+class Run:
     """Models in training. Those that have stopped leave, a few at a time."""
 
     def __init__(
@@ -352,8 +352,8 @@ class _Run:
             else:
                 source = first.source(self.device)
             self.source = source
-            self._set_up()
-            self._run(reader, history)
+            self.set_up()
+            self.loop(reader, history)
         except KeyboardInterrupt:
             if not self.keeps_on_interrupt or not history:
                 raise
@@ -364,7 +364,7 @@ class _Run:
             self.errors[0] = NotEnoughMemoryError(_memory_advice(self.all[0]))
             self.errors[0].__cause__ = error
         finally:
-            self._forget_recordings()
+            self.forget_recordings()
             if source is not None:
                 source.close()
         history += reader.take(everything=True)
@@ -373,8 +373,12 @@ class _Run:
 
     # --------------------------------------------------------------- who is in
 
-    def _set_up(self) -> None:
-        self.encoder = stack_encoders(self._networks()).to(self.device)
+    def set_up(self) -> None:
+        """Build the models, and all that training changes or they differ in."""
+        networks = self._networks()
+        # What each model becomes in the end is a copy of.
+        self.template = networks[0]
+        self.encoder = stack_encoders(networks).to(self.device)
         self._lay_out_state()
         self.moments = [[torch.zeros_like(p) for p in self.parameters] for _ in "mv"]
         n, device = len(self.all), self.device
@@ -465,8 +469,10 @@ class _Run:
             self._take(place)
         chosen = torch.from_numpy(stays).to(self.device)
         with torch.no_grad():
-            for value in self.encoder.state_dict(keep_vars=True).values():
-                value.data = value.detach().index_select(0, chosen)
+            state = self.encoder.state_dict()
+            _set_state(
+                self.encoder, {k: v.index_select(0, chosen) for k, v in state.items()}
+            )
         kept = [
             {name: value.index_select(0, chosen) for name, value in state.items()}
             for state in (self.best, self.last)
@@ -616,13 +622,14 @@ class _Run:
 
     # -------------------------------------------------------------------- the loop
 
-    def _run(
+    def loop(
         self,
         reader: _Reader,
         history: list[tuple[NDArray[np.intp], NDArray[np.float32]]],
     ) -> None:
+        """Train until the last model has stopped."""
         waste = 0.0
-        self._record()
+        self.record()
         while True:
             reader.put(self.ids, self._evaluate())
             arrived = reader.take()
@@ -645,10 +652,10 @@ class _Run:
                 running = history[-1][1][3] > 0
                 if not running.any():
                     break
-                self._forget_recordings()
+                self.forget_recordings()
                 self._leave_out(running)
                 waste = 0.0
-                self._record()
+                self.record()
 
     def _tell(self, history: Sequence[Any]) -> bool:
         """Tell the caller of the epoch that is over; return whether he stops it."""
@@ -666,7 +673,7 @@ class _Run:
         assert self.on_epoch is not None
         return distributed.agree(self.on_epoch(log, self.encoder))
 
-    def _forget_recordings(self) -> None:
+    def forget_recordings(self) -> None:
         """Let go of what is recorded, and of the tensors that it works on.
 
         NCCL waits for that when processes part.
@@ -675,9 +682,9 @@ class _Run:
         self._update: Callable[[], Any] = self.update
         self.__dict__.pop("_step", None)
 
-    def _record(self) -> None:
+    def record(self) -> None:
         """Make the two halves of an epoch CUDA graphs, where that can be."""
-        self._forget_recordings()
+        self.forget_recordings()
         if self.device.type != "cuda" or not self.encoder.stackable:
             return
         state = [*self.state.values(), *self.best.values()]
@@ -693,9 +700,7 @@ class _Run:
             )
 
             def step(batch: Batch) -> Tensor:
-                return (
-                    replay().clone() if slots.fill(batch) else _Run._step(self, batch)
-                )
+                return replay().clone() if slots.fill(batch) else Run._step(self, batch)
 
             self._step = step  # type: ignore[method-assign]
             return
@@ -763,7 +768,10 @@ class _Run:
                     f"Training interrupted after {log.n_iter} epochs; the model of "
                     f"epoch {log.best_iter} is kept."
                 )
-            network = _with_state(self.encoder, self._unstacked(self.kept[i])).eval()
+            network = self.encoder
+            if len(self.all) > 1:
+                network = deepcopy(self.template).to(self.device)
+            _set_state(network, self._unstacked(self.kept[i])).eval()
             distributed.share(network)
             trained.append(
                 Trained(
@@ -814,7 +822,7 @@ class _Run:
         }
         if not self.encoder.stackable:
             joined = {name: value[0] for name, value in joined.items()}
-        logits = self.source.evaluate(_with_state(self.encoder, joined))
+        logits = self.source.evaluate(_set_state(self.encoder, joined))
         return None if logits is None else logits.cpu().numpy()
 
     def _unstacked(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -836,25 +844,11 @@ class _Run:
         )
 
 
-def _with_state(
-    module: nn.Module, values: dict[str, Tensor], prefix: str = ""
-) -> nn.Module:
-    """Return a copy with other tensors, which deepcopy takes a hundred times for."""
-    twin = copy(module)
-    twin._parameters = {
-        name: None
-        if old is None
-        else nn.Parameter(values[prefix + name], requires_grad=old.requires_grad)
-        for name, old in module._parameters.items()
-    }
-    twin._buffers = {
-        name: values.get(prefix + name, old) for name, old in module._buffers.items()
-    }
-    twin._modules = {
-        name: None if child is None else _with_state(child, values, f"{prefix}{name}.")
-        for name, child in module._modules.items()
-    }
-    return twin
+def _set_state(module: nn.Module, values: dict[str, Tensor]) -> nn.Module:
+    """Give a module other tensors, maybe of more models or fewer."""
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        tensor.data = values[name]
+    return module
 
 
 def _warn(message: str) -> None:

@@ -454,7 +454,7 @@ class SampledBatches:
         else:
             share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
         # Worked out here, not while the step waits.
-        _ = graph.degree, graph._slot_of_arc
+        _ = graph.degree
         norm = None
         if subgraph.loss_norm is not None:
             # The loss takes the mean over the subgraph, GraphSAINT's norm the sum.

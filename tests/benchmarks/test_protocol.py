@@ -83,7 +83,7 @@ def test_poisoned_test_labels_change_no_choice(block, gcn, tmp_path):
     def chosen(checkpoint):
         lab = Lab(tmp_path / checkpoint)
         parameters = choose(gcn, CELL, budget, lab)
-        scores = [one["val"] for one in lab._known.values()]
+        scores = [one["val"] for one in lab.known.values()]
         return parameters, scores
 
     # The split is drawn, and stays, before the labels are poisoned.
@@ -123,8 +123,8 @@ def test_choice_is_the_best_on_validation(block, gcn, tmp_path):
     # At a rate of 1e-4 five epochs leave the network as it was drawn.
     assert parameters == {"learning_rate": 0.05}
     # Three candidates on one split, two of them on another; the test is not looked at.
-    assert len(lab._known) == 3 + 2
-    assert not any("test" in outcome for outcome in lab._known.values())
+    assert len(lab.known) == 3 + 2
+    assert not any("test" in outcome for outcome in lab.known.values())
 
 
 def test_larger_budget_begins_with_the_smaller_ones_candidates():
@@ -179,7 +179,8 @@ def test_cell_that_fails_leaves_the_others_alone(
     block, gcn, tmp_path, monkeypatch, capsys
 ):
     class Broken(GNNClassifier):
-        def _contrast(self, *arguments):
+        @staticmethod
+        def objective(model):
             raise RuntimeError("no such kernel")
 
     monkeypatch.setitem(methods.METHODS, "GCN", gcn)

@@ -37,7 +37,7 @@ def _random_graph(seed=0, n=50, isolated=4, sparse_features=False, names=None):
 def _literal_information(graph, codes, n_classes, alpha=0.15, mean=False):
     """Z* of Eq. 1 and Appendix A1, node by node with a dense inverse."""
     dense = graph.adjacency.toarray().astype(float)
-    X = Graph._of(graph._whole, None).__array__().astype(float)
+    X = graph.whole.__array__().astype(float)
     n = len(dense)
     degree = dense.sum(axis=0)
     step = np.divide(dense, degree, out=np.zeros_like(dense), where=degree > 0)

@@ -390,7 +390,7 @@ def test_ctrl_c_ends_the_threads_too(small, monkeypatch):
 
     graph, y = small
     model = GNNClassifier(max_iter=100_000, early_stopping=False, device="cpu")
-    run, started, ended = engine._Run._run, [], []
+    run, started, ended = engine.Run.loop, [], []
 
     def noted(stack, *args):
         started.append(stack)
@@ -401,7 +401,7 @@ def test_ctrl_c_ends_the_threads_too(small, monkeypatch):
         finally:
             ended.append(stack)
 
-    monkeypatch.setattr(engine._Run, "_run", noted)
+    monkeypatch.setattr(engine.Run, "loop", noted)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     grid = {"learning_rate": [0.01, 0.03]}
     before = torch.get_num_threads()

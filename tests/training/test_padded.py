@@ -92,7 +92,7 @@ def test_recorded_steps_learn_like_others(kind, monkeypatch):
     for recorded in (True, False):
         if not recorded:
             monkeypatch.setattr(
-                "sktifa.training.engine._Run._record",
+                "sktifa.training.engine.Run.record",
                 lambda run: vars(run).update(
                     _evaluate=run.evaluate, _update=run.update
                 ),

@@ -1,0 +1,273 @@
+"""The objective of TIFA-GCL: contrast where little annotated information arrives."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_memory
+
+from sktifa.classifiers.objective import Objective, fields_of
+from sktifa.contrast.pairs import (
+    LARGEST_SHARED,
+    GraphDistances,
+    PairSettings,
+    graph_distances,
+    nearest_pairs,
+    pair_features,
+    uniform_pairs,
+)
+from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
+from sktifa.exceptions import ParameterError, StorageError
+from sktifa.graph import Graph
+from sktifa.information.loss_weights import loss_weights, trust
+from sktifa.information.propagation import csr_device
+from sktifa.information.tig import (
+    annotated_information,
+    information_gain,
+    label_distribution,
+    teacher_distribution,
+)
+from sktifa.tensors.device_graph import DeviceGraph
+from sktifa.training.problem import PairSets, Perturbations
+from sktifa.training.sources import SubgraphContrast
+from sktifa.training.terms import Pairs, SelfConsistency, Target, Teacher, Term
+
+__all__ = ["Contrast"]
+
+# Pairs on the whole graph rank all nodes for each: what takes too long, not too much.
+_LARGEST_RANKED = 200_000
+
+
+class Contrast(Objective):
+    """Weights, perturbations, pairs and targets by the parameters of a classifier."""
+
+    sampled_seeds = "all"
+    needs_information = True
+
+    def full_batch_factor(self, graph: Graph) -> float:
+        """Two passes with gradients; and pairs take too long, where not too much."""
+        model = self.model
+        ranks_all = model.pairing == "tifa" and model.pair_weight
+        return float("inf") if ranks_all and graph.n_nodes > _LARGEST_RANKED else 2.0
+
+    def on_graph(
+        self,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return fields of a problem on the whole graph."""
+        model = self.model
+        self._check_ranges()
+        labels = np.full(graph.n_nodes, -1)
+        labels[nodes] = codes
+        # The fingerprint stands for the graph, which would cost a hash a call.
+        information = self._remembered(
+            _information,
+            ["graph", "device"],
+            graph=graph,
+            fingerprint=graph.fingerprint if model.memory else "",
+            labels=labels,
+            n_classes=len(model.classes_),
+            restart_probability=model.restart_probability,
+            device=str(device),
+        )
+        parts, rates = self._weigh(torch.from_numpy(information))
+        perturber = GraphPerturber(
+            graph.adjacency, rates.numpy(), **vars(self._perturbation_settings())
+        )
+        parts["pairs"] = self._pair_sets(graph, information, device, rng)
+        parts["perturbations"] = Perturbations(
+            perturber, model.feature_mask_rate, int(rng.integers(2**62))
+        )
+        return parts
+
+    def on_subgraphs(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
+        """Return fields of a problem on subgraphs, and what draws their views."""
+        model = self.model
+        assert information is not None
+        parts, rates = self._weigh(information)
+        pairs = distribution = None
+        if model.pairing is not None and model.pair_weight:
+            pairs = self._pair_settings()
+            if model.pairing == "tifa":
+                distribution = label_distribution(information, model.label_distribution)
+        return parts, SubgraphContrast(
+            self._perturbation_settings(),
+            rates.float().to(device),
+            model.feature_mask_rate,
+            pairs,
+            distribution,
+        )
+
+    def _weigh(self, information: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
+        """Turn what reaches each node into fields of a problem, and rates of views."""
+        model = self.model
+        self._check_ranges()
+        gain = information_gain(information, model.clarity_weight)
+        by_gain = loss_weights(gain, model.weight_min, model.weight_max)
+        middle = torch.full_like(by_gain, (model.weight_min + model.weight_max) / 2)
+        weights = by_gain if model.weighting == "tifa" else middle
+        n_nodes = model.fitted_on_["n_nodes"]
+        model.gain_ = model.seen_.by_row(gain.cpu().numpy(), n_nodes)
+        model.loss_weights_ = model.seen_.by_row(weights.cpu().numpy(), n_nodes)
+        weights = weights.float()
+        terms: list[Term] = []
+        if model.weight_max:  # else its pass on the view would be for nothing
+            terms.append(SelfConsistency(weights, model.divergence))
+        if model.pairing is not None:
+            terms.append(Pairs(weights, model.pair_weight, model.divergence))
+        log_prior = None
+        if model.target_information or model.teacher_weight:
+            trusted = trust(gain) if model.trust == "tifa" else torch.ones_like(gain)
+            says = teacher_distribution(information).double()
+            if model.target_information:
+                share = model.target_information * trusted
+                log_prior = (share[:, None] * says.log()).float()
+            if model.teacher_weight:
+                sharp = (model.teacher_sharpness * says.log()).softmax(1)
+                lesson = (trusted[:, None] * sharp).float()
+                terms.append(Teacher(lesson, model.teacher_weight))
+        target = Target(model.target, model.temperature, log_prior)
+        parts = {"terms": tuple(terms), "target": target, "n_views": 1}
+        return parts, by_gain if model.perturbation == "tifa" else middle
+
+    def _perturbation_settings(self) -> PerturbationSettings:
+        settings = fields_of(self.model, PerturbationSettings)
+        if self.model.perturbation == "uniform":
+            settings["decay"] = 1.0
+        return PerturbationSettings(**settings)
+
+    def _pair_settings(self) -> PairSettings:
+        settings = fields_of(self.model, PairSettings)
+        settings["negative_ranks"] = tuple(self.model.negative_ranks)
+        return PairSettings(self.model.pairing, **settings)
+
+    def _check_ranges(self) -> None:
+        low, high = self.model.weight_min, self.model.weight_max
+        if low > high:
+            raise ParameterError(
+                f"weight_min={low} is above weight_max={high}: the weights run from "
+                "weight_min, where most information arrives, up to weight_max."
+            )
+        ranks = self.model.negative_ranks
+        if (
+            len(ranks) != 2
+            or not all(isinstance(rank, numbers.Integral) for rank in ranks)
+            or not 0 <= ranks[0] <= ranks[1]
+        ):
+            raise ParameterError(
+                f"negative_ranks={ranks!r}: give two whole numbers, the first rank, "
+                "from 0 on, and the one after the last."
+            )
+
+    def _pair_sets(
+        self,
+        graph: Graph,
+        information: NDArray[np.float64],
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> PairSets | None:
+        """Choose pairs on the whole graph; empty sets where they weigh nothing."""
+        model = self.model
+        if model.pairing is None:
+            return None
+        begin, end = model.negative_ranks
+        if not model.pair_weight:
+            none = torch.empty((graph.n_nodes, 0), dtype=torch.int32)
+            sets: tuple[Any, Any] = none, none
+        elif model.pairing == "uniform":
+            drawn = uniform_pairs(graph.n_nodes, end - begin, rng)
+            sets = torch.from_numpy(drawn[0]).int(), torch.from_numpy(drawn[1]).int()
+        else:
+            sets = self._remembered(
+                _pairs,
+                ["graph", "device", "distances"],
+                graph=graph,
+                fingerprint=graph.fingerprint if model.memory else "",
+                distribution=label_distribution(information, model.label_distribution),
+                # The weight of negatives chooses no pair.
+                settings=replace(self._pair_settings(), negative_weight=0.0),
+                device=str(device),
+                distances=lambda: self._shared_distances(graph, device),
+            )
+        return PairSets(*sets, model.negative_weight)
+
+    def _shared_distances(
+        self, graph: Graph, device: torch.device
+    ) -> GraphDistances | None:
+        """Return what the pairs of all fits on a graph start from, if it is kept."""
+        if not self.model.memory or graph.n_nodes > LARGEST_SHARED:
+            return None
+        return self._remembered(
+            _graph_distances,
+            ["graph"],
+            graph=graph,
+            fingerprint=graph.fingerprint,
+            device=str(device),
+        )
+
+    def _remembered(
+        self, function: Callable[..., Any], ignore: list[str], **arguments: Any
+    ) -> Any:
+        """Call a function, or read from `memory` what it returned before."""
+        try:
+            memory = check_memory(self.model.memory)
+            return memory.cache(function, ignore=ignore)(**arguments)
+        except OSError as error:
+            place = getattr(self.model.memory, "location", self.model.memory)
+            raise StorageError(
+                f"memory={str(place)!r} can't be used: {error.strerror or error}. Make "
+                "room, name a folder elsewhere, or leave memory=None."
+            ) from error
+
+
+def _information(
+    graph: Graph,
+    fingerprint: str,
+    labels: NDArray[np.int64],
+    n_classes: int,
+    restart_probability: float,
+    device: str,
+) -> NDArray[np.float64]:
+    return annotated_information(
+        graph,
+        labels,
+        n_classes,
+        restart_probability=restart_probability,
+        device=device,
+    )
+
+
+def _pairs(
+    graph: Graph,
+    fingerprint: str,
+    distribution: NDArray[np.float64],
+    settings: PairSettings,
+    device: str,
+    distances: Callable[[], GraphDistances | None],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    place = csr_device(device)
+    placed = DeviceGraph.from_graph(graph, place)
+    return nearest_pairs(
+        placed.crow.int(),
+        placed.col.int(),
+        pair_features(graph.features, place),
+        torch.from_numpy(distribution).to(place),
+        settings,
+        distances=distances(),
+    )
+
+
+def _graph_distances(graph: Graph, fingerprint: str, device: str) -> GraphDistances:
+    return graph_distances(graph.features, graph.adjacency, device=device)

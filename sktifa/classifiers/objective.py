@@ -1,0 +1,62 @@
+"""What a fit makes of the labels beyond the cross-entropy: nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sktifa.graph import Graph
+from sktifa.training.sources import SubgraphContrast
+
+if TYPE_CHECKING:
+    from sktifa.classifiers.gnn import GNNClassifier
+
+__all__ = ["Objective", "fields_of"]
+
+
+def fields_of(model: GNNClassifier, kind: Any) -> dict[str, Any]:
+    """Return the parameters of a classifier that are fields of a dataclass."""
+    parameters = model.get_params(deep=False)
+    return {f.name: parameters[f.name] for f in fields(kind) if f.name in parameters}
+
+
+class Objective:
+    """The supervised objective; what a contrastive one has more of is in a subclass.
+
+    Parameters
+    ----------
+    model : GNNClassifier
+        Whose parameters it reads, and whose attributes it sets.
+    """
+
+    # Nodes that a neighbour sampler starts from.
+    sampled_seeds: ClassVar[Literal["labeled", "all"]] = "labeled"
+    needs_information: ClassVar[bool] = False
+
+    def __init__(self, model: GNNClassifier) -> None:
+        self.model: Any = model
+
+    def full_batch_factor(self, graph: Graph) -> float:
+        """Return what a step on the whole graph takes, in forward passes' memory."""
+        return 1.0
+
+    def on_graph(
+        self,
+        graph: Graph,
+        nodes: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        device: torch.device,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return fields of a problem on the whole graph."""
+        return {"terms": ()}
+
+    def on_subgraphs(
+        self, information: torch.Tensor | None, device: torch.device
+    ) -> tuple[dict[str, Any], SubgraphContrast | None]:
+        """Return fields of a problem on subgraphs, and what draws their views."""
+        return {"terms": ()}, None

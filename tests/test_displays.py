@@ -38,7 +38,11 @@ from sktifa.exceptions import (
 )
 from sktifa.information.tig import annotated_information, clarity, intensity
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings(
+    "error",
+    # Older versions of matplotlib call newer ones of pyparsing by old names.
+    "ignore:.*deprecated.* use:DeprecationWarning",
+)
 plt = pytest.importorskip("matplotlib.pyplot")
 
 

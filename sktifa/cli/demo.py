@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from sklearn.utils import Bunch
 
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
-from sktifa.cli.terminal import at_least, check_outputs
+from sktifa.cli.terminal import at_least, check_outputs, progress
 from sktifa.datasets import fetch_amazon, fetch_planetoid, load_digits_graph
 from sktifa.diagnostics import accuracy_by_gain
 from sktifa.displays import GainBinsDisplay
@@ -102,27 +100,25 @@ def run(arguments: argparse.Namespace) -> None:
         for seed, split in enumerate(splits)
         for name in ("label propagation", *_classifiers(0, arguments.epochs))
     ]
-    for seed, (train, val, test), name in track(
-        jobs,
-        description="fitting",
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    ):
-        begin = time.perf_counter()
-        gain, propagated = _propagate(graph, target, train)
-        if name == "label propagation":
-            predicted = propagated
-        else:
-            model = _classifiers(seed, arguments.epochs)[name]
-            model.fit(graph[train], target[train], X_val=graph[val], y_val=target[val])
-            predicted = model.predict(graph)
-        seconds.setdefault(name, []).append(time.perf_counter() - begin)
-        correct = predicted[test] == target[test]
-        accuracy.setdefault(name, []).append(correct.mean())
-        by_gain.setdefault(name, []).append(
-            accuracy_by_gain(gain[test], correct, N_BINS)
-        )
+    with progress([name for *_, name in jobs]) as step:
+        for seed, (train, val, test), name in jobs:
+            step()
+            begin = time.perf_counter()
+            gain, propagated = _propagate(graph, target, train)
+            if name == "label propagation":
+                predicted = propagated
+            else:
+                model = _classifiers(seed, arguments.epochs)[name]
+                model.fit(
+                    graph[train], target[train], X_val=graph[val], y_val=target[val]
+                )
+                predicted = model.predict(graph)
+            seconds.setdefault(name, []).append(time.perf_counter() - begin)
+            correct = predicted[test] == target[test]
+            accuracy.setdefault(name, []).append(correct.mean())
+            by_gain.setdefault(name, []).append(
+                accuracy_by_gain(gain[test], correct, N_BINS)
+            )
     table = Table(title="accuracy on the unlabelled nodes, in %", title_justify="left")
     table.add_column("method")
     for heading in ("all", *_bin_names(), "seconds"):

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,11 @@ def progress(steps: Sequence[str]) -> Iterator[Callable[[], bool]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     to_come = iter(steps)
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=len(steps), completed=-1)
+        task = bar.add_task("", total=len(steps))
+        done = count()
 
         def step() -> bool:
-            bar.update(task, advance=1, description=next(to_come))
+            bar.update(task, completed=next(done), description=next(to_come))
             return True
 
         yield step

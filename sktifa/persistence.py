@@ -27,7 +27,13 @@ _FORMAT = 2
 _MODELS = {model.__name__: model for model in (GNNClassifier, TIFAGCLClassifier)}
 # Prediction needs none of these, which hold others' code or run in a fit alone.
 _LEFT_OUT = ("memory", "sampler", "extra_terms", "random_state")
-_FACTS = ("n_features_in_", "n_iter_", "best_iter_", "fitted_on_")
+_FACTS = (
+    "n_features_in_",
+    "n_iter_",
+    "best_iter_",
+    "fitted_on_",
+    "_sklearn_output_config",  # what `set_output` has chosen, if anything
+)
 _CURVES = ("loss_curve_", "validation_scores_", "validation_losses_")
 _ARRAYS = ("classes_", "gain_", "loss_weights_")
 # What reading another file, or half of one, raises.
@@ -119,7 +125,9 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
         "parameters": parameters,
         "spec": asdict(state["spec_"]),
         "norm": state["scaling_"].norm,
-        "attributes": {name: state[name] for name in (*_FACTS, *_CURVES)},
+        "attributes": {
+            name: state[name] for name in (*_FACTS, *_CURVES) if name in state
+        },
         "texts": texts,
     }
     content = as_bytes(

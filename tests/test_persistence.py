@@ -61,6 +61,9 @@ def test_what_is_written_comes_back(model, data, tmp_path, round_trip):
     assert again.classes_.dtype.kind == model.classes_.dtype.kind
     assert vars(again).keys() == vars(model).keys()
     assert os.listdir(tmp_path) == ["model"]
+    model.set_output(transform="polars")
+    again = round_trip(model, tmp_path / "model")
+    assert again.predict(graph).columns == ["node", "prediction"]
 
 
 @pytest.mark.parametrize(

@@ -28,19 +28,9 @@ from sktifa.training import engine
 _ENCODER = ("learning_rate", "dropout")
 
 
-def main() -> None:
-    """Time both searches for both classifiers."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--graph", default="Cora")
-    parser.add_argument("--candidates", type=int, default=32)
-    parser.add_argument("--one-by-one", type=int)
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--n-jobs", type=int)
-    parser.add_argument("--max-iter", type=int, default=400)
-    options = parse(parser)
-    n_alone = options.one_by_one or options.candidates
-    data = load(options.graph)
+def compare(name: str, n_alone: int, options: argparse.Namespace) -> list[dict]:
+    """Search one graph for both classifiers, at once and one by one."""
+    data = load(name)
     train, val, _ = paper_splits(data, 1)[0]
     nodes, cv = predefined_validation_split(train, val)
     X, y = data.graph[nodes], data.target[nodes]
@@ -79,17 +69,16 @@ def main() -> None:
             return (time.perf_counter() - begin) / n_alone
 
         recorded = one_by_one()
-        launched = recorded
-        if options.device != "cpu":
-            run = engine.Run
-            with patch.object(run, "record", run.forget_recordings):
-                launched = one_by_one()
+        run = engine.Run
+        with patch.object(run, "record", run.forget_recordings):
+            launched = recorded if options.device == "cpu" else one_by_one()
         difference = (
             batched.cv_results_["mean_test_score"][:n_alone]
             - alone.cv_results_["mean_test_score"]
         )
         rows.append(
             {
+                "graph": name,
                 "classifier": type(model).__name__,
                 "candidates": len(mine),
                 "one by one, s a candidate": launched,
@@ -102,7 +91,25 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    report("search_throughput", rows, options, graph=options.graph)
+    return rows
+
+
+def main() -> None:
+    """Time both searches for both classifiers."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--graphs", nargs="+", default=["Cora"])
+    parser.add_argument("--candidates", type=int, default=32)
+    parser.add_argument("--one-by-one", type=int)
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--n-jobs", type=int)
+    parser.add_argument("--max-iter", type=int, default=400)
+    options = parse(parser)
+    n_alone = options.one_by_one or options.candidates
+    rows = []
+    for name in options.graphs:
+        rows += compare(name, n_alone, options)
+    report("search_throughput", rows, options)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def blocks(page):
 @pytest.mark.filterwarnings(
     "error",
     "ignore::DeprecationWarning",
+    "ignore:Port .* is already in use",  # by the cluster of other tests, say
 )
 @pytest.mark.parametrize(
     "page",

@@ -26,7 +26,7 @@ th:first-child, td:first-child, .text { text-align: left; }
 thead th { border-bottom: 1px solid #999; }
 .whole { display: inline-block; width: 6em; height: .7em; background: #e4e9ee; }
 .share { display: block; height: 100%; background: #4477aa; }
-.percent { display: inline-block; width: 3.8em; }
+.percent { display: inline-block; width: 4.4em; }
 .note { color: #555; }
 .diagnosis caption { display: none; }
 .diagnosis td { white-space: normal; }

@@ -41,6 +41,8 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_inherit_docstrings = False
+# The page says whose methods they are; with the class before them they are cut off.
+toc_object_entries_show_parents = "hide"
 # Methods stand below their class; a table of them besides would say it twice.
 numpydoc_show_class_members = False
 

@@ -324,8 +324,8 @@ def figures() -> str:
     batched = search["rows"][-1]
     return "\n".join(
         [
-            f"- **{accuracy['ours']:.1f} %** of Cora's test nodes right with 20 labels a "
-            f"class; a GCN: {accuracy['GCN']:.1f} %.",
+            f"- **{accuracy['ours']:.1f} %** of Cora's test nodes right with 20 labels "
+            f"a class; a GCN: {accuracy['GCN']:.1f} %.",
             f"- **{epoch['our GCN, epoch ms']:.1f} ms** for an epoch of a GCN on "
             f"{epoch['graph']}, on a CPU: {faster:.0f} × faster than PyG.",
             f"- **{of['20,000 roots: TIFA-GCL epoch']:.1f} s** for an epoch on "

@@ -1678,9 +1678,8 @@ def _rows(features: Any, nodes: NDArray[np.int64]) -> Any:
     path = _reserved_file(shape[0] * shape[1] * features.dtype.itemsize)
     rows = np.memmap(path, dtype=features.dtype, mode="w+", shape=shape)
     weakref.finalize(rows, Path(path).unlink, missing_ok=True)
-    step = max(1, _BLOCK // shape[1])
-    for begin in range(0, len(nodes), step):
-        rows[begin : begin + step] = features[nodes[begin : begin + step]]
+    # With mode="clip" NumPy writes straight into `out`.
+    np.take(features, nodes, axis=0, out=rows, mode="clip")
     return rows
 
 

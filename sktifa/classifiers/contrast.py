@@ -130,12 +130,12 @@ class Contrast(Objective):
         log_prior = None
         if model.target_information or model.teacher_weight:
             trusted = trust(gain) if model.trust == "tifa" else torch.ones_like(gain)
-            says = teacher_distribution(information).double()
+            says = teacher_distribution(information).double().log()
             if model.target_information:
                 share = model.target_information * trusted
-                log_prior = (share[:, None] * says.log()).float()
+                log_prior = (share[:, None] * says).float()
             if model.teacher_weight:
-                sharp = (model.teacher_sharpness * says.log()).softmax(1)
+                sharp = (model.teacher_sharpness * says).softmax(1)
                 lesson = (trusted[:, None] * sharp).float()
                 terms.append(Teacher(lesson, model.teacher_weight))
         target = Target(model.target, model.temperature, log_prior)

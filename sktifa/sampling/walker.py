@@ -13,11 +13,14 @@ thread, in any order.
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.device_graph import DeviceGraph
@@ -35,6 +38,8 @@ __all__ = [
 # One as a fixed-point probability. Draws are below it, so that a row's last
 # threshold always ends the search.
 ONE = 2**31 - 1
+# Arcs whose probabilities are worked out together.
+_ARCS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 26}
 # Up to a node in so many, roots are drawn one by one.
 _FEW = 16
 
@@ -102,23 +107,34 @@ def step_thresholds(
     Tensor of int32, shape (n_arcs,)
         Fixed-point; a row ends with 2^31 − 1.
     """
-    score = sharpness / (distance + epsilon)
-    if graph.weight is not None:
-        score *= graph.weight / graph.weight.max()
-    crow, row = graph.crow, graph.row
-    top = score.new_zeros(graph.n_nodes).scatter_reduce_(
-        0, row, score, "amax", include_self=False
-    )
-    total = score.sub_(top.index_select(0, row)).double().exp_().cumsum_(0)
-    filled = crow[1:] > crow[:-1]
-    first, last = crow[:-1][filled].long(), crow[1:][filled].long() - 1
-    base = total.new_zeros(graph.n_nodes)
-    base[filled] = torch.cat([total.new_zeros(1), total])[first]
-    height = torch.ones_like(base)
-    height[filled] = total[last] - base[filled]
-    total.sub_(base.index_select(0, row)).div_(height.index_select(0, row))
-    thresholds = total.mul_(ONE).round_().int()
-    thresholds[last] = ONE
+    crow, n_arcs = graph.crow, len(distance)
+    thresholds = torch.empty(n_arcs, dtype=torch.int32, device=distance.device)
+    heaviest: Any = None if graph.weight is None else graph.weight.max()
+    # In double precision a few rows at a time.
+    step = _ARCS_AT_ONCE.get(crow.device.type, n_arcs)
+    starts = torch.arange(0, n_arcs, step, dtype=crow.dtype, device=crow.device)
+    bounds = torch.searchsorted(crow, starts).tolist()
+    for first, last in pairwise([*bounds, graph.n_nodes]):
+        counts = crow[first : last + 1].diff().long()
+        counts = counts[counts > 0]
+        if not len(counts):  # a row before it is longer than a step
+            continue
+        begin, end = int(crow[first]), int(crow[last])
+        score = sharpness / (distance[begin:end] + epsilon)
+        if graph.weight is not None:
+            score *= graph.weight[begin:end] / heaviest
+        row = torch.repeat_interleave(counts, output_size=end - begin)
+        top = score.new_empty(len(counts)).scatter_reduce_(
+            0, row, score, "amax", include_self=False
+        )
+        total = score.sub_(top.index_select(0, row)).double().exp_().cumsum_(0)
+        ends = counts.cumsum(0) - 1
+        base = functional.pad(total[ends[:-1]], (1, 0))
+        height = total[ends] - base
+        total.sub_(base.index_select(0, row)).div_(height.index_select(0, row))
+        part = total.mul_(ONE).round_().int()
+        part[ends] = ONE
+        thresholds[begin:end] = part
     return thresholds
 
 

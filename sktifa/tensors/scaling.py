@@ -69,15 +69,18 @@ class Scaling:
         """Whether features are changed at all."""
         return self.norm is not None or self.scale is not None
 
-    def __call__(self, features: Any) -> Any:
-        """Scale the features of some nodes; what is given is left as it is."""
+    def __call__(self, features: Any, *, in_place: bool = False) -> Any:
+        """Scale the features of some nodes; only dense ones may be in place."""
         if self.norm is not None:
-            return normalize(features, norm=self.norm)
+            return normalize(features, norm=self.norm, copy=not in_place)
         if self.scale is None:
             return features
         if sparse.issparse(features):
             return sparse.csr_array(features.multiply(1 / self.scale))
-        return (features - self.mean) / self.scale
+        mean: Any = self.mean
+        scaled = np.subtract(features, mean, out=features if in_place else None)
+        scaled /= self.scale
+        return scaled
 
 
 def _is_real_valued(features: NDArray[np.float32]) -> bool:

@@ -244,8 +244,7 @@ class NodeFeatures:
         else:
             # With mode="clip" NumPy writes straight into `out`, holding no lock.
             np.take(self.matrix, index, axis=0, out=rows.numpy(), mode="clip")
-        if self.scaling.changes:
-            rows.numpy()[:] = self.scaling(rows.numpy())
+        self.scaling(rows.numpy(), in_place=True)
         return rows
 
     def _loaded(self) -> Tensor:

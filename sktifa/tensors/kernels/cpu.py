@@ -91,7 +91,8 @@ def _spread(
 
     `cost` says, cumulated, what the rows take; None means all the same.
     """
-    n_parts = min(getattr(_LOCAL, "n_threads", 1), work // _LEAST, n_rows)
+    n_threads = getattr(_LOCAL, "n_threads", 1)
+    n_parts = min(n_threads, work // _LEAST, n_rows)
     if n_parts < 2:
         call(0, n_rows)
         return
@@ -104,7 +105,7 @@ def _spread(
         ends = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1))
         ends[0], ends[-1] = 0, n_rows
     parts = [
-        _pool(n_parts - 1).submit(call, int(a), int(b))
+        _pool(n_threads - 1).submit(call, int(a), int(b))
         for a, b in zip(ends[1:], ends[2:], strict=False)
     ]
     try:

@@ -9,18 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from sktifa.diagnostics import correctness, radial_decay
 from sktifa.displays.information import informed, name_plane
-from sktifa.displays.style import axes_or_new
+from sktifa.displays.style import OneAxesDisplay
 from sktifa.information.tig import clarity, intensity
 from sktifa.labels import encode_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["RadialDecayDisplay"]
 
 
-class RadialDecayDisplay:
+class RadialDecayDisplay(OneAxesDisplay):
     """Error rate, or what a method gains on another, by intensity and clarity.
 
     Figures 1 and 5 of the paper, (b) and (c). Much and clear information arrives at the
@@ -56,8 +55,7 @@ class RadialDecayDisplay:
            [ 1., nan]])
     """
 
-    ax_: Axes
-    figure_: Figure | SubFigure
+    width, height = 5.5, 4.5
 
     def __init__(
         self, values: NDArray[np.float64], kind: Literal["error", "gain"] = "error"
@@ -153,19 +151,8 @@ class RadialDecayDisplay:
             missing_label=missing_label,
         )
 
-    def plot(self, ax: Axes | None = None) -> RadialDecayDisplay:
-        """Draw the cells; those without nodes stay grey.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        self
-        """
-        ax = axes_or_new(ax, width=5.5, height=4.5)
+    def _draw(self, ax: Axes) -> None:
+        """Draw the cells; those without nodes stay grey."""
         colours: dict[str, Any] = {"cmap": "Blues", "vmin": 0}
         if self.kind == "gain":
             most = np.nanmax(np.abs(self.values), initial=1e-9)
@@ -178,5 +165,3 @@ class RadialDecayDisplay:
         label = {"error": "error rate", "gain": "gain in accuracy"}[self.kind]
         ax.figure.colorbar(cells, ax=ax, label=label)
         name_plane(ax)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

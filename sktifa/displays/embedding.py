@@ -12,20 +12,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.checks import check_count
-from sktifa.displays.style import axes_or_new, legend_beside, looks
+from sktifa.displays.style import OneAxesDisplay, legend_beside, looks
 from sktifa.exceptions import ParameterError
 from sktifa.labels import encode_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["EmbeddingDisplay"]
 
 Method = Literal["pca", "tsne"]
 
 
-class EmbeddingDisplay:
+class EmbeddingDisplay(OneAxesDisplay):
     """Nodes by the two main directions of their embedding, coloured by class.
 
     Parameters
@@ -51,8 +50,7 @@ class EmbeddingDisplay:
     (10, 2)
     """
 
-    ax_: Axes
-    figure_: Figure | SubFigure
+    width, height = 6.0, 4.5
 
     def __init__(
         self, positions: NDArray[np.floating], y: NDArray[Any], method: Method = "pca"
@@ -175,19 +173,8 @@ class EmbeddingDisplay:
             random_state=random_state,
         )
 
-    def plot(self, ax: Axes | None = None) -> EmbeddingDisplay:
-        """Draw a dot for each node; a few that lie far out may be left outside.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        self
-        """
-        ax = axes_or_new(ax, width=6.0, height=4.5)
+    def _draw(self, ax: Axes) -> None:
+        """Draw a dot for each node; a few that lie far out may be left outside."""
         classes = np.unique(self.y)
         size = float(np.clip(8000 / max(len(self.y), 1), 5, 30))
         for label, (colour, marker) in zip(
@@ -215,8 +202,6 @@ class EmbeddingDisplay:
             ylim=(low[1], high[1]),
         )
         legend_beside(ax, title="class", markerscale=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _frame(

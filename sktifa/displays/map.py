@@ -11,19 +11,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from sktifa.checks import check_positions
 from sktifa.displays.layout import spring_layout
-from sktifa.displays.style import GREY, ORANGE, axes_or_new
+from sktifa.displays.style import GREY, ORANGE, OneAxesDisplay
 from sktifa.exceptions import ParameterError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.loss_weights import tie_averaged_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["GainMapDisplay"]
 
 
-class GainMapDisplay:
+class GainMapDisplay(OneAxesDisplay):
     """The drawn graph, each node coloured by the rank of its information gain.
 
     Parameters
@@ -54,8 +53,7 @@ class GainMapDisplay:
     (60, 2)
     """
 
-    ax_: Axes
-    figure_: Figure | SubFigure
+    width, height = 7.0, 6.0
 
     def __init__(
         self,
@@ -171,19 +169,8 @@ class GainMapDisplay:
             random_state=random_state,
         )
 
-    def plot(self, ax: Axes | None = None) -> GainMapDisplay:
-        """Draw edges and nodes.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        self
-        """
-        ax = axes_or_new(ax, width=7.0, height=6.0)
+    def _draw(self, ax: Axes) -> None:
+        """Draw edges and nodes."""
         from matplotlib.collections import LineCollection
 
         n = self.graph.n_nodes
@@ -239,5 +226,3 @@ class GainMapDisplay:
             ax.legend(loc="upper left", bbox_to_anchor=(0, 0), ncols=2, frameon=False)
         ax.set(aspect="equal", xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

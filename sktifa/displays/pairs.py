@@ -9,16 +9,15 @@ from numpy.typing import ArrayLike
 
 from sktifa.diagnostics import PairQuality, pair_quality
 from sktifa.displays.information import informed
-from sktifa.displays.style import BLUE, GREY, ORANGE, axes_or_new, legend_beside
+from sktifa.displays.style import BLUE, GREY, ORANGE, OneAxesDisplay, legend_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["PairQualityDisplay"]
 
 
-class PairQualityDisplay:
+class PairQualityDisplay(OneAxesDisplay):
     """Share of pairs of one class by rank of their label distance (figure 2).
 
     Parameters
@@ -43,9 +42,6 @@ class PairQualityDisplay:
     >>> bool(shares[0] > display.quality.overall > shares[-1])
     True
     """
-
-    ax_: Axes
-    figure_: Figure | SubFigure
 
     def __init__(self, quality: PairQuality) -> None:
         self.quality = quality
@@ -86,19 +82,8 @@ class PairQualityDisplay:
             )
         )
 
-    def plot(self, ax: Axes | None = None) -> PairQualityDisplay:
-        """Draw a bar for each bin, and what edges and chance give.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        self
-        """
-        ax = axes_or_new(ax)
+    def _draw(self, ax: Axes) -> None:
+        """Draw a bar for each bin, and what edges and chance give."""
         n_bins = len(self.quality.same_class)
         left = np.arange(n_bins) / n_bins
         ax.bar(
@@ -118,5 +103,3 @@ class PairQualityDisplay:
             ylim=(0, 1),
         )
         legend_beside(ax)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

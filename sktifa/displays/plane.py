@@ -9,19 +9,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from sktifa.diagnostics import correctness
 from sktifa.displays.information import informed, name_plane
-from sktifa.displays.style import BLUE, ORANGE, axes_or_new, legend_beside
+from sktifa.displays.style import BLUE, ORANGE, OneAxesDisplay, legend_beside
 from sktifa.information.loss_weights import tie_averaged_ranks
 from sktifa.information.tig import clarity, intensity
 from sktifa.labels import encode_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["InformationPlaneDisplay"]
 
 
-class InformationPlaneDisplay:
+class InformationPlaneDisplay(OneAxesDisplay):
     """Nodes by rank of intensity and of clarity, right and wrong (figure 1a).
 
     At the origin much and clear information arrives; classifiers err more the further
@@ -55,8 +54,7 @@ class InformationPlaneDisplay:
     (array([0.  , 0.33, 0.67]), array([0.  , 0.67, 0.33]))
     """
 
-    ax_: Axes
-    figure_: Figure | SubFigure
+    width, height = 6.0, 4.5
 
     def __init__(
         self,
@@ -141,19 +139,8 @@ class InformationPlaneDisplay:
             missing_label=missing_label,
         )
 
-    def plot(self, ax: Axes | None = None) -> InformationPlaneDisplay:
-        """Draw a dot for each node.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        self
-        """
-        ax = axes_or_new(ax, width=6.0, height=4.5)
+    def _draw(self, ax: Axes) -> None:
+        """Draw a dot for each node."""
         # Fewer than some hundred nodes want larger dots.
         size = float(np.clip(12_000 / max(len(self.correct), 1), 5, 30))
         for right, colour, marker in ((True, BLUE, "o"), (False, ORANGE, "^")):
@@ -171,5 +158,3 @@ class InformationPlaneDisplay:
         ax.set(xlim=(-2, 102), ylim=(-2, 102))
         name_plane(ax)
         legend_beside(ax, markerscale=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

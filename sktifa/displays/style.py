@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sktifa.exceptions import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = [
     "BLUE",
     "GREEN",
     "GREY",
     "ORANGE",
+    "OneAxesDisplay",
     "axes_or_new",
     "legend_beside",
     "looks",
@@ -85,6 +87,37 @@ def new_axes(
 def axes_or_new(ax: Axes | None, *, width: float = 6.0, height: float = 4.0) -> Axes:
     """Return the axes given, or those of a new figure."""
     return new_axes(width=width, height=height)[0, 0] if ax is None else ax
+
+
+class OneAxesDisplay:
+    """A picture in one pair of axes."""
+
+    # Inches of a figure of its own.
+    width: ClassVar[float] = 6.0
+    height: ClassVar[float] = 4.0
+
+    ax_: Axes
+    figure_: Figure | SubFigure
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+
+        Returns
+        -------
+        self
+        """
+        ax = axes_or_new(ax, width=self.width, height=self.height)
+        self._draw(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        raise NotImplementedError
 
 
 def legend_beside(ax: Axes, **options: Any) -> None:

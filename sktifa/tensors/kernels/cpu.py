@@ -205,6 +205,13 @@ def add_arcs(
     )
 
 
+def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    if right.shape[1] < _WIDE:  # a row of seven classes fills no vector
+        out.copy_((right.T @ left.T).T)
+    else:
+        torch.mm(left, right, out=out)
+
+
 def matmul(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply each model's matrices; sums don't depend on models or threads.
 
@@ -221,18 +228,13 @@ def matmul(x: Tensor, weight: Tensor) -> Tensor:
     """
     n_models, n = weight.shape[0], x.shape[1]
     out = torch.empty(n_models, n, weight.shape[2])
-    flat, weight = x.detach(), weight.detach()
-    narrow = weight.shape[2] < _WIDE
+    x, weight = x.detach().expand(n_models, -1, -1), weight.detach()
 
     def rows(begin: int, end: int) -> None:
         for model in range(n_models):
-            left = flat[model if flat.shape[0] > 1 else 0]
             for first in range(begin * _ROWS, min(end * _ROWS, n), _ROWS):
-                part = left[first : first + _ROWS]
-                if narrow:  # a row of seven classes fills no vector
-                    out[model, first : first + _ROWS] = (weight[model].T @ part.T).T
-                else:
-                    torch.mm(part, weight[model], out=out[model, first : first + _ROWS])
+                part = slice(first, first + _ROWS)
+                _multiply(x[model, part], weight[model], out[model, part])
 
     _spread(rows, -(-n // _ROWS), n * n_models * (x.shape[2] + weight.shape[2]))
     return out
@@ -252,8 +254,8 @@ def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
     -------
     Tensor of float32, shape (n_models, m, width)
     """
-    x, grad = x.detach(), grad.detach()
     n_models, n, width = grad.shape
+    x, grad = x.detach().expand(n_models, -1, -1), grad.detach()
     n_parts = max(-(-n // _ROWS), 1)
     parts = torch.empty(n_parts, n_models, x.shape[2], width)
 
@@ -261,11 +263,7 @@ def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
         for part in range(begin, end):
             rows = slice(part * _ROWS, (part + 1) * _ROWS)
             for model in range(n_models):
-                left = x[model if x.shape[0] > 1 else 0, rows]
-                if width < _WIDE:
-                    parts[part, model] = (grad[model, rows].T @ left).T
-                else:
-                    torch.mm(left.T, grad[model, rows], out=parts[part, model])
+                _multiply(x[model, rows].T, grad[model, rows], parts[part, model])
 
     _spread(sums, n_parts, n * n_models * (x.shape[2] + width))
     total = parts[0]

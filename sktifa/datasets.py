@@ -72,6 +72,14 @@ _FETCH_PARAMETERS = """
     download_if_missing : bool, default=True
         Fetch raw files that are not there.
 """
+_FETCH_RAISES = """
+    Raises
+    ------
+    DatasetError
+        If the raw files are neither on disk nor to be had.
+    ParameterError
+        If there is no graph of that name.
+"""
 
 
 def load_digits_graph(*, n_neighbors: int = 10, metric: str = "euclidean") -> Bunch:
@@ -133,12 +141,7 @@ def fetch_planetoid(
         `graph`, `target`, `target_names`, `train_mask`, `val_mask`, `test_mask`,
         `DESCR`.
 
-    Raises
-    ------
-    DatasetError
-        If the raw files are neither on disk nor to be had.
-    ParameterError
-        If there is no graph of that name.
+    {raises}
 
     Examples
     --------
@@ -176,12 +179,7 @@ def fetch_amazon(
     Bunch
         `graph`, `target`, `target_names`, `DESCR`.
 
-    Raises
-    ------
-    DatasetError
-        If the raw files are neither on disk nor to be had.
-    ParameterError
-        If there is no graph of that name.
+    {raises}
     """
     name = _known(name, ["Photo", "Computers"])
     file = f"amazon_electronics_{name.lower()}.npz"
@@ -210,12 +208,7 @@ def fetch_coauthor(
     Bunch
         `graph`, `target`, `target_names`, `DESCR`.
 
-    Raises
-    ------
-    DatasetError
-        If the raw files are neither on disk nor to be had.
-    ParameterError
-        If there is no graph of that name.
+    {raises}
     """
     name = _known(name, ["CS", "Physics"])
     file = f"ms_academic_{name[:3].lower()}.npz"
@@ -244,12 +237,7 @@ def fetch_citation_full(
     Bunch
         `graph`, `target`, `target_names`, `DESCR`.
 
-    Raises
-    ------
-    DatasetError
-        If the raw files are neither on disk nor to be had.
-    ParameterError
-        If there is no graph of that name.
+    {raises}
     """
     name = _known(name, ["DBLP", "Cora", "Cora_ML", "CiteSeer", "PubMed"])
     file = f"{name.lower()}.npz"
@@ -280,12 +268,7 @@ def fetch_heterophilous(
         `graph`, `target`, `target_names`, `train_mask`, `val_mask`, `test_mask`
         (each of shape (n_nodes, 10), a column a split), `DESCR`.
 
-    Raises
-    ------
-    DatasetError
-        If the raw files are neither on disk nor to be had.
-    ParameterError
-        If there is no graph of that name.
+    {raises}
     """
     names = ["Minesweeper", "Tolokers", "Roman-empire", "Amazon-ratings", "Questions"]
     name = _known(name, names)
@@ -702,6 +685,9 @@ for _fetch, _family in (
     (fetch_citation_full, "CitationFull"),
     (fetch_heterophilous, "HeterophilousGraphDataset"),
 ):
-    _fetch.__doc__ = str(_fetch.__doc__).replace(
-        "    {fetch}\n", _FETCH_PARAMETERS.replace("{family}", _family).lstrip("\n")
+    _fetch.__doc__ = (
+        str(_fetch.__doc__)
+        .replace("    {fetch}\n", _FETCH_PARAMETERS.lstrip("\n"))
+        .replace("    {raises}\n", _FETCH_RAISES.lstrip("\n"))
+        .replace("{family}", _family)
     )

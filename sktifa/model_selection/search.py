@@ -68,7 +68,6 @@ class _Task:
     """One candidate on one split."""
 
     number: int
-    candidate: int
     split: int
     parameters: dict[str, Any]
     train: Any
@@ -257,11 +256,11 @@ class _Evaluation:
             graph = (X.fingerprint, X.nodes) if isinstance(X, Graph) else X
             scoring = _named(self.search.scoring)
             of_data = joblib.hash((graph, self.y, self.fit_params, scoring))
-        pairs = product(enumerate(candidates), enumerate(splits))
-        for number, ((c, parameters), (s, (train, test))) in enumerate(pairs):
+        pairs = product(candidates, enumerate(splits))
+        for number, (parameters, (s, (train, test))) in enumerate(pairs):
             estimator = clone(self.base).set_params(**clone(parameters, safe=False))
             scored = _labelled(estimator, self.y, test)
-            task = _Task(number, c, s, parameters, train, scored, estimator)
+            task = _Task(number, s, parameters, train, scored, estimator)
             if context is not None:
                 task.context = context.subcontext(
                     task_name="candidate-split-evaluation", task_id=number

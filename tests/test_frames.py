@@ -4,7 +4,6 @@ import datetime as dt
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -21,6 +20,8 @@ from sktifa.exceptions import (
     ParameterError,
 )
 from sktifa.frames import TableEncoder, read_table, write_table
+
+pl = pytest.importorskip("polars")
 
 MAKERS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 NODES = {

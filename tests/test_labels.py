@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 import torch
@@ -22,6 +21,8 @@ from sktifa.labels import (
     find_classes,
     node_weights,
 )
+
+pl = pytest.importorskip("polars")
 
 CASES = {
     "integers": ([5, -1, 2, 5], -1, [1, -1, 0, 1], [2, 5]),

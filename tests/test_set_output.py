@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import sklearn
 from sklearn.calibration import CalibratedClassifierCV
@@ -33,6 +32,8 @@ from sktifa import (
 )
 from sktifa.displays import GainBinsDisplay
 from sktifa.exceptions import MissingPackageError
+
+pl = pytest.importorskip("polars")
 
 FAST = {"max_iter": 3, "random_state": 0, "device": "cpu"}
 DATA = make_block_graph(60, 2, random_state=0)

@@ -218,3 +218,17 @@ def test_skops_tells_of_what_is_planted(data, tmp_path):
     with pytest.raises(TypeError, match="[Uu]ntrusted"):
         skops.loads(written, trusted=sorted(clean))
     assert not (tmp_path / "it_ran").exists()
+
+
+def test_a_graph_too_large_to_hash_in_a_moment_is_told_by_its_size(
+    monkeypatch, tmp_path
+):
+    data = make_block_graph(40, 2, n_features=3, random_state=0)
+    monkeypatch.setattr("sktifa.classifiers.prepare._MOST_TO_HASH", 10)
+    model = GNNClassifier("mlp", max_iter=2, random_state=0).fit(
+        data.graph, data.target
+    )
+    assert model.fitted_on_["fingerprint"] is None
+    assert model.fitted_on_["n_nodes"] == 40
+    save(model, tmp_path / "model.sktifa")
+    assert load(tmp_path / "model.sktifa").fitted_on_ == model.fitted_on_

@@ -185,7 +185,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         The fitted sampler, where there is one. Left out of pickles.
     fitted_on_ : dict
         The graph of `fit`: its `n_nodes`, `n_edges`, `n_features` and `fingerprint`,
-        which tells whether another graph is the same.
+        which tells whether another graph is the same; None for a graph of more than
+        10^8 numbers.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str

@@ -68,9 +68,11 @@ _COPIES = 8
 # Error of the propagation that samplers build on: good for float32, and finer than
 # ranks of the gain need.
 _TOL = 1e-5
+_BYTES_AN_ARC = 64
 # Epochs of max_iter="auto", without validation and with it.
 _MOST_EPOCHS = 200, 400
-_BYTES_AN_ARC = 64
+# Numbers of a graph that are hashed to know it again.
+_MOST_TO_HASH = 10**8
 
 
 @dataclass
@@ -280,7 +282,9 @@ def graph_to_predict(estimator: GNNClassifier, X: Any) -> Graph:
 
 def _warn_of_other_nodes(name: str, on: dict[str, Any] | None, graph: Graph) -> None:
     """Say that a model without features takes nodes for those of `fit`."""
-    if on and graph.has_own_features and graph.fingerprint != on["fingerprint"]:
+    if on is None or on["fingerprint"] is None or not graph.has_own_features:
+        return
+    if graph.fingerprint != on["fingerprint"]:
         warnings.warn(
             f"{name} was fitted without features on another graph, of "
             f"{on['n_edges']:,} edges, and knows its nodes by their numbers alone: "
@@ -389,9 +393,14 @@ def _labeled_nodes(
         "n_nodes": X.n_nodes,
         "n_edges": X.n_edges,
         "n_features": X.n_features,
-        "fingerprint": X.fingerprint,
+        "fingerprint": X.fingerprint if _is_cheap_to_hash(X) else None,
     }
     return X, _Nodes(X.nodes, codes, weight)
+
+
+def _is_cheap_to_hash(graph: Graph) -> bool:
+    """Whether a hash takes a moment; features may lie on a disk."""
+    return graph.features.size + graph.adjacency.nnz <= _MOST_TO_HASH
 
 
 def _train_and_validation(

@@ -18,7 +18,7 @@ from sktifa.contrast.race import ArcWeights, Race
 from sktifa.device import free_memory
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP, exponential, mixed
 
-__all__ = ["GpuRaces"]
+__all__ = ["GpuRaces", "races_at_once"]
 
 # Races side by side: more of them slow down one another.
 _MOST_RACES = 1024
@@ -32,6 +32,14 @@ _SCAN = 1024
 # What a kernel reads of a module.
 _STEP, _KEY_STEP = tl.constexpr(STEP), tl.constexpr(KEY_STEP)
 _FACTOR_1, _FACTOR_2 = (tl.constexpr(factor) for factor in FACTORS)
+
+
+def races_at_once(race: Race, device: torch.device) -> int:
+    """Return how many races a GPU has room for; 0 if none."""
+    bytes_of_race = race.n_arcs + _OF_NODE * race.n_nodes
+    bytes_of_race += _OF_ADDED * race.widths.added + _OF_ROW * sum(race.widths.parts)
+    room = min(_MOST_SCRATCH, free_memory(device) // 8)
+    return min(_MOST_RACES, room // max(1, bytes_of_race))
 
 
 class GpuRaces:
@@ -62,10 +70,7 @@ class GpuRaces:
         # About as many chunks as nodes in one.
         self.chunk = max(32, triton.next_power_of_2(round(n**0.5)))
         self.n_chunks = triton.next_power_of_2(triton.cdiv(n, self.chunk))
-        bytes_of_race = race.n_arcs + _OF_NODE * n + _OF_ADDED * race.widths.added
-        bytes_of_race += _OF_ROW * sum(race.widths.parts)
-        room = min(_MOST_SCRATCH, free_memory(device) // 8)
-        self.n_at_once = max(1, min(_MOST_RACES, room // max(1, bytes_of_race)))
+        self.n_at_once = max(1, races_at_once(race, device))
 
     def run(self, models: Tensor, keys: Tensor, rows: Tensor, flips: Tensor) -> None:
         """Run races; as :meth:`Race.run`, with tensors on the device."""

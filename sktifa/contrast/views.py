@@ -27,6 +27,8 @@ __all__ = ["StackView", "Views"]
 
 # Epochs that are drawn at a time on a GPU, whose races are many and slow.
 _MOST_EPOCHS = 64
+# Races at once from which on it is faster than a few cores.
+_FEWEST_RACES = 64
 _MOST_THREADS = 32
 
 
@@ -113,8 +115,7 @@ class Views:
     ) -> None:
         self._perturbers = list(perturbers)
         self._race = Race.stacked([p.race for p in perturbers])
-        on_gpu = graph.device.type == "cuda" and has_triton()
-        draws = _OnGpu if on_gpu else _InThreads
+        draws = _OnGpu if _suits_gpu(self._race, graph.device) else _InThreads
         self._draws = draws(self._race, torch.tensor(seeds), n_views, graph)
         self._chunk: _Drawn | None = None
         self._n_used = 0
@@ -196,6 +197,19 @@ class Views:
     def close(self) -> None:
         """End what is drawn ahead."""
         self._draws.close()
+
+
+def _suits_gpu(race: Race, device: torch.device) -> bool:
+    """Whether a GPU draws faster than threads, to the same views.
+
+    One race takes it several times as long as a core: it wins by their number, and has
+    no room for many on a graph of a million nodes.
+    """
+    if device.type != "cuda" or not has_triton():
+        return False
+    from sktifa.contrast.race_cuda import races_at_once
+
+    return races_at_once(race, device) >= _FEWEST_RACES
 
 
 def _known(drawn: _Drawn) -> Callable[[], _Drawn]:

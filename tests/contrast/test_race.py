@@ -135,7 +135,9 @@ def weighted(make):
     return matrix
 
 
-def test_views_are_those_of_each_model_and_number(device):
+@pytest.mark.parametrize("fewest", [1, 10**9], ids=["room", "no room on a GPU"])
+def test_views_are_those_of_each_model_and_number(device, fewest, monkeypatch):
+    monkeypatch.setattr("sktifa.contrast.views._FEWEST_RACES", fewest)
     matrix, seeds = weighted(karate), [5, 6, 2**62]
     models = perturbers(matrix, SETTINGS[:3])
     stack = Views(models, seeds, 2, Adjacency.from_csr(matrix, device))

@@ -155,6 +155,22 @@ class Race:
             np.array(self.widths.parts),
             rows.numpy(),
             flips.numpy(),
+            *self._scratch(),
+        )
+
+    def _scratch(self) -> tuple[np.ndarray, ...]:
+        """Return room to work in, which numba would compile a function a kind for.
+
+        Numbers and times of nodes, which arcs are kept, ends of added edges, and which
+        of these are kept.
+        """
+        n_added = int((self.counts[:, 0] * self.counts[:, 1]).max())
+        return (
+            np.empty((6, self.n_nodes), np.int64),
+            np.empty((2, self.n_nodes)),
+            np.empty(self.n_arcs, np.bool_),
+            np.empty((2, 2 * n_added), np.int64),
+            np.empty(n_added, np.bool_),
         )
 
     def lay_out(
@@ -204,7 +220,7 @@ class Race:
         )
 
 
-@njit()
+@njit(error_model="numpy")
 def _lay_out(
     col,
     reverse,
@@ -225,8 +241,9 @@ def _lay_out(
     for race in range(len(rows)):
         row, target, source = rows[race], targets[race], sources[race]
         change, degree, drawn = changes[race], degrees[race], are_drawn[race]
-        degree[:] = arc_sums
-        drawn[:] = False
+        for node in range(n_nodes):
+            degree[node] = arc_sums[node]
+            drawn[node] = False
         for i in range(n_removed):
             arc = row[i]
             target[i] = source[i] = change[i] = 0
@@ -237,20 +254,21 @@ def _lay_out(
             a, b = row[n_removed + i], row[n_removed + n_added + i]
             there, back = n_removed + i, n_removed + n_added + i
             change[there] = change[back] = added if a >= 0 else 0
-            target[there] = source[back] = max(a, 0)
-            source[there] = target[back] = max(b, 0)
+            target[there] = source[back] = a if a >= 0 else 0
+            source[there] = target[back] = b if b >= 0 else 0
         for i in range(len(change)):
             degree[target[i]] += change[i]
             target[i] += firsts[race]
             source[i] += firsts[race]
         for node in range(n_nodes):
-            degree[node] = max(degree[node], 0)
-        for node in row[n_removed + 2 * n_added :]:
-            if node < n_nodes:
-                drawn[node] = True
+            if degree[node] < 0:
+                degree[node] = 0
+        for i in range(n_removed + 2 * n_added, len(row)):
+            if row[i] < n_nodes:
+                drawn[row[i]] = True
 
 
-@njit()
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _mixed(key, number):
     """``sktifa.tensors.hashing.mixed`` of one number."""
     bits = key * KEY_STEP + (number + 1) * STEP
@@ -259,32 +277,13 @@ def _mixed(key, number):
     return bits ^ ((bits >> 31) & ((1 << 33) - 1))
 
 
-@njit()
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _below(bits, size):
     """Turn bits into a uniform number below `size`."""
     return (((bits >> 32) & 0xFFFFFFFF) * size) >> 32
 
 
-@njit()
-def _races(
-    crow, col, reverse, rates, counts, limits, models, keys, widths, rows, flips
-):
-    for race in range(len(keys)):
-        model = models[race]
-        flips[race] = _race(
-            crow,
-            col,
-            reverse,
-            rates[model],
-            counts[model],
-            limits[model],
-            keys[race],
-            widths,
-            rows[race],
-        )
-
-
-@njit()
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _sift_down(heap, keys, position, size):
     """Restore the heap below a position whose key has grown."""
     node = heap[position]
@@ -301,7 +300,7 @@ def _sift_down(heap, keys, position, size):
     heap[position] = node
 
 
-@njit()
+@njit(error_model="numpy", no_cpython_wrapper=True)
 def _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue):
     """Decay the rates of all nodes within some hops of a drawn one, once each."""
     visited[node] = node
@@ -326,136 +325,167 @@ def _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue):
             break
 
 
-@njit()
-def _race(crow, col, reverse, rates, counts, limits, key, widths, row):
-    n_nodes, n_arcs = len(rates), len(col)
-    max_nodes, edges_added, edges_removed, hops = counts
-    max_flips, decay = limits
-    removed_end = widths[0]
-    source_end = removed_end + widths[1]
-    target_end = source_end + widths[2]
-    drawn = row[target_end:]
-    n_drawn = 0
-    flips = 0
-    kept = np.ones(n_arcs, np.bool_)
+@njit(error_model="numpy")
+def _races(
+    crow,
+    col,
+    reverse,
+    rates,
+    counts,
+    limits,
+    models,
+    seeds,
+    widths,
+    rows,
+    flips_of,
+    of_node,
+    times,
+    kept,
+    of_end,
+    added_kept,
+):
+    n_nodes, n_arcs = rates.shape[1], len(col)
+    clocks, keys, heap = times[0], times[1], of_node[0]
 
     # Added edges, and for each node a linked list of those that end there: the two
     # ends of edge e are the list entries 2e and 2e + 1.
-    capacity = edges_added * max_nodes
-    ends = np.empty(2 * capacity, np.int64)
-    added_kept = np.ones(capacity, np.bool_)
-    following = np.empty(2 * capacity, np.int64)
-    last = np.full(n_nodes, -1, np.int64)
-    n_added = 0
+    ends, following, last = of_end[0], of_end[1], of_node[1]
 
-    # Scratch space. A node is drawn once at most, so its number stamps its visits.
-    adjacent = np.full(n_nodes, -1, np.int64)
-    visited = np.full(n_nodes, -1, np.int64)
-    queue = np.empty(n_nodes, np.int64)
-    incident = np.empty(n_nodes, np.int64)
+    # A node is drawn once at most, so its number stamps its visits.
+    adjacent, visited = of_node[2], of_node[3]
+    queue, incident = of_node[4], of_node[5]
 
-    # A number for each node's clock, and others for the choices, one after another.
-    clock_key, choice_key = _mixed(key, 0), _mixed(key, 1)
-    n_choices = 0
-    clocks = np.empty(n_nodes)
-    for node in range(n_nodes):
-        share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
-        clocks[node] = np.inf
-        if rates[node] > 0:
-            clocks[node] = -math.log1p(-share) / rates[node]
+    for race in range(len(seeds)):
+        model, row, key = models[race], rows[race], seeds[race]
+        max_nodes, edges_added = counts[model, 0], counts[model, 1]
+        edges_removed, hops = counts[model, 2], counts[model, 3]
+        max_flips, decay = limits[model, 0], limits[model, 1]
+        removed_end = widths[0]
+        source_end = removed_end + widths[1]
+        target_end = source_end + widths[2]
+        drawn = row[target_end:]
+        n_drawn = 0
+        flips = 0
+        for arc in range(n_arcs):
+            kept[arc] = True
 
-    # Clocks only ever move back. So a key in the heap is a lower bound of its node's
-    # clock, and is brought up to date when it comes to the top.
-    keys = clocks.copy()
-    heap = np.arange(n_nodes)
-    size = n_nodes
-    for position in range(size // 2 - 1, -1, -1):
-        _sift_down(heap, keys, position, size)
+        n_added = 0
 
-    while n_drawn < max_nodes and flips < max_flips and size > 0:
-        node = heap[0]
-        now = keys[node]
-        if clocks[node] > now:
+        # A number for each node's clock, and others for the choices, one after another.
+        # (For literals as arguments numba would compile functions anew.)
+        clock_key, choice_key = _mixed(key, np.int64(0)), _mixed(key, np.int64(1))
+        n_choices = np.int64(0)
+
+        # Clocks only ever move back. So a key in the heap is a lower bound of its
+        # node's clock, and is brought up to date when it comes to the top.
+        for node in range(n_nodes):
+            last[node] = adjacent[node] = visited[node] = -1
+            heap[node] = node
+            share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
+            clocks[node] = np.inf
+            if rates[model, node] > 0:
+                clocks[node] = -math.log1p(-share) / rates[model, node]
             keys[node] = clocks[node]
-            _sift_down(heap, keys, 0, size)
-            continue
-        if now == np.inf:  # only nodes of rate 0 are left
-            break
-        size -= 1
-        heap[0] = heap[size]
-        if size > 0:
-            _sift_down(heap, keys, 0, size)
-        drawn[n_drawn] = node
-        n_drawn += 1
+        size = n_nodes
+        for position in range(size // 2 - 1, -1, -1):
+            _sift_down(heap, keys, position, size)
 
-        # The node's edges at present: original arcs, and below 0 the added ones.
-        degree = 0
-        for arc in range(crow[node], crow[node + 1]):
-            if kept[arc]:
-                adjacent[col[arc]] = node
-                incident[degree] = arc
-                degree += 1
-        entry = last[node]
-        while entry >= 0:
-            if added_kept[entry // 2]:
-                adjacent[ends[entry ^ 1]] = node
-                incident[degree] = -1 - entry // 2
-                degree += 1
-            entry = following[entry]
+        while n_drawn < max_nodes and flips < max_flips and size > 0:
+            node = heap[0]
+            now = keys[node]
+            if clocks[node] > now:
+                keys[node] = clocks[node]
+                _sift_down(heap, keys, np.int64(0), size)
+                continue
+            if now == np.inf:  # only nodes of rate 0 are left
+                break
+            size -= 1
+            heap[0] = heap[size]
+            if size > 0:
+                _sift_down(heap, keys, np.int64(0), size)
+            drawn[n_drawn] = node
+            n_drawn += 1
 
-        # A try hits one of the f non-neighbours with probability f / n: so few of them
-        # that this is slow means a degree for which the look above was as slow.
-        for _ in range(min(edges_added, n_nodes - 1 - degree)):
-            other = node
-            while other == node or adjacent[other] == node:
-                other = _below(_mixed(choice_key, n_choices), n_nodes)
+            # The node's edges at present: original arcs, and below 0 the added ones.
+            degree = 0
+            for arc in range(crow[node], crow[node + 1]):
+                if kept[arc]:
+                    adjacent[col[arc]] = node
+                    incident[degree] = arc
+                    degree += 1
+            entry = last[node]
+            while entry >= 0:
+                if added_kept[entry >> 1]:
+                    adjacent[ends[entry ^ 1]] = node
+                    incident[degree] = -1 - (entry >> 1)
+                    degree += 1
+                entry = following[entry]
+
+            # A try hits one of the f non-neighbours with probability f / n: so few of
+            # them that this is slow means a degree for which the look above was as
+            # slow.
+            for _ in range(edges_added):
+                if degree == n_nodes - 1:
+                    break
+                other = node
+                while other == node or adjacent[other] == node:
+                    other = _below(_mixed(choice_key, n_choices), n_nodes)
+                    n_choices += 1
+                adjacent[other] = node
+                arc, end = crow[node], crow[node + 1]
+                while arc < end:
+                    middle = (arc + end) >> 1
+                    if col[middle] < other:
+                        arc = middle + 1
+                    else:
+                        end = middle
+                if arc < crow[node + 1] and col[arc] == other:  # a removed one
+                    kept[arc] = kept[reverse[arc]] = True
+                    flips -= 1
+                    incident[degree] = arc
+                else:
+                    for entry, end in ((2 * n_added, node), (2 * n_added + 1, other)):
+                        ends[entry] = end
+                        following[entry] = last[end]
+                        last[end] = entry
+                    added_kept[n_added] = True
+                    incident[degree] = -1 - n_added
+                    n_added += 1
+                    flips += 1
+                degree += 1
+
+            for _ in range(edges_removed):
+                if degree == 0:
+                    break
+                choice = _below(_mixed(choice_key, n_choices), degree)
                 n_choices += 1
-            adjacent[other] = node
-            neighbors = col[crow[node] : crow[node + 1]]
-            slot = np.searchsorted(neighbors, other)
-            if slot < len(neighbors) and neighbors[slot] == other:  # a removed one
-                arc = crow[node] + slot
-                kept[arc] = kept[reverse[arc]] = True
-                flips -= 1
-                incident[degree] = arc
-            else:
-                for entry, end in ((2 * n_added, node), (2 * n_added + 1, other)):
-                    ends[entry] = end
-                    following[entry] = last[end]
-                    last[end] = entry
-                incident[degree] = -1 - n_added
-                n_added += 1
-                flips += 1
-            degree += 1
+                edge = incident[choice]
+                degree -= 1
+                incident[choice] = incident[degree]
+                if edge >= 0:
+                    kept[edge] = kept[reverse[edge]] = False
+                    flips += 1
+                else:
+                    added_kept[-1 - edge] = False
+                    flips -= 1
 
-        for _ in range(min(edges_removed, degree)):
-            choice = _below(_mixed(choice_key, n_choices), degree)
-            n_choices += 1
-            edge = incident[choice]
-            degree -= 1
-            incident[choice] = incident[degree]
-            if edge >= 0:
-                kept[edge] = kept[reverse[edge]] = False
-                flips += 1
-            else:
-                added_kept[-1 - edge] = False
-                flips -= 1
+            _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue)
 
-        _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue)
-
-    drawn[n_drawn:] = n_nodes
-    count = 0
-    for arc in range(n_arcs):
-        if not kept[arc]:
-            row[count] = arc
-            count += 1
-    row[count:removed_end] = n_arcs
-    count = 0
-    for edge in range(n_added):
-        if added_kept[edge]:
-            row[removed_end + count] = ends[2 * edge]
-            row[source_end + count] = ends[2 * edge + 1]
-            count += 1
-    row[removed_end + count : source_end] = -1
-    row[source_end + count : target_end] = -1
-    return flips
+        for i in range(n_drawn, len(drawn)):
+            drawn[i] = n_nodes
+        count = 0
+        for arc in range(n_arcs):
+            if not kept[arc]:
+                row[count] = arc
+                count += 1
+        for i in range(count, removed_end):
+            row[i] = n_arcs
+        count = 0
+        for edge in range(n_added):
+            if added_kept[edge]:
+                row[removed_end + count] = ends[2 * edge]
+                row[source_end + count] = ends[2 * edge + 1]
+                count += 1
+        for i in range(count, source_end - removed_end):
+            row[removed_end + i] = row[source_end + i] = -1
+        flips_of[race] = flips

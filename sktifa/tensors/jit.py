@@ -22,7 +22,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     Parameters
     ----------
     **options
-        Of ``numba.njit``; ``nogil`` is set.
+        Of ``numba.njit``; ``nogil`` and ``no_cfunc_wrapper`` are set.
 
     Examples
     --------
@@ -33,9 +33,10 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     >>> double(21)
     42
     """
+    options |= {"nogil": True, "no_cfunc_wrapper": True}  # no C code calls a kernel
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kernel = numba.njit(nogil=True, **options)(function)
+        kernel = numba.njit(**options)(function)
         try:
             # What `cache=True` does, with a cache that forgives.
             kernel._cache = _ForgivingCache(function)  # noqa: SLF001

@@ -414,7 +414,7 @@ def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
         target[model].copy_(source[model])
 
 
-@njit(inline="always")
+@njit(no_cpython_wrapper=True)
 def _mix(key: np.uint32) -> np.uint32:
     # The finaliser of MurmurHash3. Numba makes 64 bits of 32, unless told.
     key ^= np.uint32(key >> np.uint32(16))
@@ -424,11 +424,11 @@ def _mix(key: np.uint32) -> np.uint32:
     return np.uint32(key ^ np.uint32(key >> np.uint32(16)))
 
 
-@njit(inline="always")
-def _draw(seed: np.int64, entry: int) -> np.float32:
+@njit(no_cpython_wrapper=True)
+def _draw(seed: np.int64, entry: np.uint32) -> np.float32:
     """Return a number in [0, 2^24) for an entry."""
     low, high = np.uint32(seed), np.uint32(seed >> 32)
-    key = _mix(np.uint32(_mix(np.uint32(np.uint32(entry) ^ low)) + high))
+    key = _mix(np.uint32(_mix(np.uint32(entry ^ low)) + high))
     return np.float32(np.uint32(key >> np.uint32(8)))
 
 
@@ -504,7 +504,8 @@ def _drawn_product(
     n_blocks = out.shape[0]
     longest = 0
     for row in range(begin, end):
-        longest = max(longest, int(crow[row + 1] - crow[row]))
+        if crow[row + 1] - crow[row] > longest:
+            longest = crow[row + 1] - crow[row]
     # A row's survivors: what is dropped is not multiplied by.
     kept_col = np.empty(longest, dtype=np.int32)
     kept_values = np.empty(longest, dtype=np.float32)
@@ -513,7 +514,7 @@ def _drawn_product(
         for row in range(begin, end):
             if keeps_rows:
                 limit = keep[block, row] * _BITS
-            count = 0
+            count = np.int64(0)  # a literal would compile `_add_rows` once more
             for place in range(crow[row], crow[row + 1]):
                 column = col[place]
                 if keeps_columns:
@@ -522,7 +523,7 @@ def _drawn_product(
                 kept_col[count] = column
                 kept_values[count] = values[place] * factor
                 # No branch: which way a draw goes can't be guessed.
-                count += _draw(seed[block], entry) < limit
+                count += _draw(seed[block], np.uint32(entry)) < limit
             _add_rows(out[block, row], dense[block], kept_col, kept_values, count)
 
 
@@ -542,7 +543,7 @@ def _drop(
         for node in range(begin, end):
             limit = keep[block, node] * _BITS
             for j in range(width):
-                is_kept = _draw(seed[block], node * width + j) < limit
+                is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
                 out[block, node, j] = values[node, j] * factor if is_kept else 0
 
 
@@ -579,7 +580,7 @@ def _activate_drawn(
         for node in range(begin, end):
             for j in range(width):
                 value = (h[block, node, j] + bias[block, j]) * factor
-                is_kept = _draw(seed[block], node * width + j) < limit
+                is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
                 out[block, node, j] = 0 if value < 0 or not is_kept else value
 
 

@@ -432,7 +432,7 @@ def _draw(seed: np.int64, entry: np.uint32) -> np.float32:
     return np.float32(np.uint32(key >> np.uint32(8)))
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST, error_model="numpy", no_cpython_wrapper=True)
 def _add_rows(
     out: NDArray[np.float32],
     dense: NDArray[np.float32],

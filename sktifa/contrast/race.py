@@ -10,7 +10,7 @@ drawn, and whatever is drawn beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP
 from sktifa.tensors.jit import njit
 
-__all__ = ["ArcWeights", "Race", "Widths"]
+__all__ = ["ArcWeights", "LaidOut", "Race", "Widths"]
 
 # A compiled kernel takes no tuple of another module.
 _FACTOR_1, _FACTOR_2 = FACTORS
@@ -72,6 +72,33 @@ class ArcWeights:
     arc: Tensor
     degree: Tensor
     added: Tensor
+
+
+@dataclass
+class LaidOut:
+    """What races come to, as layers take it; leading dimensions tell races apart.
+
+    Attributes
+    ----------
+    target, source : Tensor of int32, shape (..., widths.flips)
+        Ends of the arcs that differ, both directions of each edge.
+    change : Tensor of float32, shape (..., widths.flips)
+        What their weights change by; 0 is no arc.
+    degree : Tensor of float32, shape (..., n_nodes)
+        Weighted degrees.
+    drawn : Tensor of bool, shape (..., n_nodes)
+        Which nodes were drawn.
+    """
+
+    target: Tensor
+    source: Tensor
+    change: Tensor
+    degree: Tensor
+    drawn: Tensor
+
+    def each(self, do: Callable[[Tensor], Tensor]) -> LaidOut:
+        """Do the same to all tensors."""
+        return LaidOut(*(do(part) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -173,18 +200,25 @@ class Race:
             np.empty(n_added, np.bool_),
         )
 
+    def room(self, n: int, device: torch.device, pinned: bool = False) -> LaidOut:
+        """Make room for what so many races come to."""
+
+        def empty(width: int, dtype: torch.dtype) -> Tensor:
+            return torch.empty(n, width, dtype=dtype, device=device, pin_memory=pinned)
+
+        flips = self.widths.flips
+        return LaidOut(
+            empty(flips, torch.int32),
+            empty(flips, torch.int32),
+            empty(flips, torch.float32),
+            empty(self.n_nodes, torch.float32),
+            empty(self.n_nodes, torch.bool),
+        )
+
     def lay_out(
-        self,
-        rows: Tensor,
-        weights: ArcWeights,
-        firsts: Tensor,
-        target: Tensor,
-        source: Tensor,
-        change: Tensor,
-        degree: Tensor,
-        drawn: Tensor,
+        self, rows: Tensor, weights: ArcWeights, firsts: Tensor, out: LaidOut
     ) -> None:
-        """Turn rows into arcs that differ, as the layers take them, on the CPU.
+        """Turn rows into arcs that differ, on the CPU.
 
         Parameters
         ----------
@@ -194,14 +228,8 @@ class Race:
             Of the graph.
         firsts : Tensor of int64, shape (n_races,)
             What is added to a race's nodes.
-        target, source : Tensor of int32, shape (n_races, widths.flips)
-            Take the ends of the arcs, both directions of each edge.
-        change : Tensor of float32, shape (n_races, widths.flips)
-            Takes what their weights change by.
-        degree : Tensor of float32, shape (n_races, n_nodes)
-            Takes the weighted degrees.
-        drawn : Tensor of bool, shape (n_races, n_nodes)
-            Takes which nodes were drawn.
+        out : LaidOut
+            From :meth:`room`; takes what the rows come to.
         """
         _lay_out(
             self.col.numpy(),
@@ -212,11 +240,7 @@ class Race:
             np.array(self.widths.parts),
             rows.numpy(),
             firsts.numpy(),
-            target.numpy(),
-            source.numpy(),
-            change.numpy(),
-            degree.numpy(),
-            drawn.numpy(),
+            *(part.numpy() for part in vars(out).values()),
         )
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sktifa.contrast.race import ArcWeights, Race
+from sktifa.contrast.race import ArcWeights, LaidOut, Race
 from sktifa.device import free_memory
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP, exponential, mixed
 
@@ -131,16 +131,12 @@ class GpuRaces:
         rows: Tensor,
         weights: ArcWeights,
         firsts: Tensor,
-        target: Tensor,
-        source: Tensor,
-        change: Tensor,
-        degree: Tensor,
-        drawn: Tensor,
+        out: LaidOut,
     ) -> None:
         """Turn rows into arcs that differ; as :meth:`Race.lay_out`."""
         widths = self.widths
-        degree.copy_(weights.degree)
-        drawn.zero_()
+        out.degree.copy_(weights.degree)
+        out.drawn.zero_()
         if not rows.numel():
             return
         most = max(widths.removed, widths.added, widths.drawn)
@@ -152,11 +148,11 @@ class GpuRaces:
                 weights.added,
                 rows,
                 firsts,
-                target,
-                source,
-                change,
-                degree,
-                drawn.view(torch.uint8),
+                out.target,
+                out.source,
+                out.change,
+                out.degree,
+                out.drawn.view(torch.uint8),
                 self.n_nodes,
                 self.n_arcs,
                 widths.removed,
@@ -164,7 +160,7 @@ class GpuRaces:
                 widths.drawn,
                 SCAN=_SCAN,
             )
-        degree.clamp_(min=0)
+        out.degree.clamp_(min=0)
 
 
 @triton.jit(do_not_specialize=["n_nodes", "n_arcs", "n_removed", "n_added", "n_most"])

@@ -6,19 +6,19 @@ drawn, and wherever the models train.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.contrast.race import ArcWeights, Race
+from sktifa.contrast.race import ArcWeights, LaidOut, Race
 from sktifa.tensors.hashing import mixed
 from sktifa.tensors.kernels import has_triton
 from sktifa.tensors.sparse import Adjacency, Flips
@@ -48,49 +48,6 @@ class StackView:
     is_drawn: Tensor
 
 
-@dataclass
-class _Drawn:
-    """Views of some epochs: (n_epochs, n_views, n_models, ...).
-
-    Attributes
-    ----------
-    rows, n_flips : Tensor
-        As :meth:`~sktifa.contrast.race.Race.run` fills them.
-    target, source, change, degree, drawn : Tensor
-        As :meth:`~sktifa.contrast.race.Race.lay_out` fills them.
-    """
-
-    rows: Tensor
-    n_flips: Tensor
-    target: Tensor
-    source: Tensor
-    change: Tensor
-    degree: Tensor
-    drawn: Tensor
-
-    @classmethod
-    def room(cls, race: Race, n: int, device: torch.device, pinned: bool) -> _Drawn:
-        """Make room for so many races, one after another."""
-        widths = race.widths
-
-        def empty(*shape: int, dtype: torch.dtype) -> Tensor:
-            return torch.empty(n, *shape, dtype=dtype, device=device, pin_memory=pinned)
-
-        return cls(
-            empty(sum(widths.parts), dtype=torch.int32),
-            empty(dtype=torch.int64),
-            empty(widths.flips, dtype=torch.int32),
-            empty(widths.flips, dtype=torch.int32),
-            empty(widths.flips, dtype=torch.float32),
-            empty(race.n_nodes, dtype=torch.float32),
-            empty(race.n_nodes, dtype=torch.bool),
-        )
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> _Drawn:
-        """Do the same to all tensors."""
-        return _Drawn(*(change(part) for part in vars(self).values()))
-
-
 class Views:
     """The views of a stack, each epoch's in the same tensors as the last one's.
 
@@ -117,13 +74,13 @@ class Views:
         self._race = Race.stacked([p.race for p in perturbers])
         draws = _OnGpu if _suits_gpu(self._race, graph.device) else _InThreads
         self._draws = draws(self._race, torch.tensor(seeds), n_views, graph)
-        self._chunk: _Drawn | None = None
+        self._chunk: LaidOut | None = None
         self._n_used = 0
         self._n_asked = 0
-        self._ahead: deque[Callable[[], _Drawn]] = deque()
+        self._ahead: deque[Callable[[], LaidOut]] = deque()
         for _ in range(2):
             self._ask()
-        room = _Drawn.room(self._race, n_views * len(seeds), graph.device, False)
+        room = self._race.room(n_views * len(seeds), graph.device)
         shape = n_views, len(seeds)
         # Zeros: an epoch is recorded before there are views.
         self._now = room.each(lambda part: part.zero_().unflatten(0, shape))
@@ -136,23 +93,22 @@ class Views:
     def advance(self) -> None:
         """Bring an epoch's views to the device."""
         chunk = self._chunk
-        if chunk is None or self._n_used == len(chunk.rows):
+        if chunk is None or self._n_used == len(chunk.drawn):
             self._chunk = self._ahead.popleft()()
             self._n_used = 0
             self._ask()
             if chunk is None:
-                self._warn(self._chunk.rows[0, 0], self._chunk.n_flips[0, 0])
+                self._warn(self._chunk.drawn[0, 0], self._chunk.change[0, 0])
             chunk = self._chunk
-        for name in ("target", "source", "change", "degree", "drawn"):
-            place, parts = getattr(self._now, name), getattr(chunk, name)
-            place.copy_(parts[self._n_used], non_blocking=True)
+        for name, place in vars(self._now).items():
+            place.copy_(getattr(chunk, name)[self._n_used], non_blocking=True)
         self._n_used += 1
 
-    def _warn(self, rows: Tensor, n_flips: Tensor) -> None:
+    def _warn(self, drawn: Tensor, change: Tensor) -> None:
         """Say which limits were missed; a look at the first views is enough."""
         if self._race.limits[:, 0].isinf().all():
             return
-        drawn = rows.split(self._race.widths.parts, dim=1)[3] < self._race.n_nodes
+        n_flips = (change != 0).sum(1) // 2  # an edge is two arcs
         for perturber, n_drawn, n in zip(
             self._perturbers, drawn.sum(1).tolist(), n_flips.tolist(), strict=True
         ):
@@ -171,7 +127,7 @@ class Views:
                 ),
                 now.drawn[i],
             )
-            for i in range(len(now.rows))
+            for i in range(len(now.drawn))
         ]
 
     def keep(self, stays: NDArray[np.intp]) -> None:
@@ -181,12 +137,12 @@ class Views:
         # Nodes are counted through the models that stay.
         back = ((kept - torch.arange(len(kept))) * self._race.n_nodes).int()[:, None]
 
-        def of_kept(drawn: _Drawn, axis: int = 2) -> _Drawn:
-            index, less = kept.to(drawn.rows.device), back.to(drawn.rows.device)
-            drawn = drawn.each(lambda part: part.index_select(axis, index))
-            drawn.target -= less
-            drawn.source -= less
-            return drawn
+        def of_kept(views: LaidOut, axis: int = 2) -> LaidOut:
+            index, less = kept.to(views.drawn.device), back.to(views.drawn.device)
+            views = views.each(lambda part: part.index_select(axis, index))
+            views.target -= less
+            views.source -= less
+            return views
 
         self._ahead = deque(_known(of_kept(drawn())) for drawn in self._ahead)
         if self._chunk is not None:
@@ -212,8 +168,8 @@ def _suits_gpu(race: Race, device: torch.device) -> bool:
     return races_at_once(race, device) >= _FEWEST_RACES
 
 
-def _known(drawn: _Drawn) -> Callable[[], _Drawn]:
-    return lambda: drawn
+def _known(views: LaidOut) -> Callable[[], LaidOut]:
+    return lambda: views
 
 
 class _Draws:
@@ -232,7 +188,7 @@ class _Draws:
         """Draw for some of the models from now on."""
         self._seeds, self._models = self._seeds[kept], self._models[kept]
 
-    def start(self, first_epoch: int) -> Callable[[], _Drawn]:
+    def start(self, first_epoch: int) -> Callable[[], LaidOut]:
         """Begin to draw, and return a function that waits for the views."""
         raise NotImplementedError
 
@@ -249,9 +205,17 @@ class _Draws:
         firsts = (place * self._race.n_nodes).repeat(count)
         return self._models.repeat(count), keys, firsts
 
-    def _shaped(self) -> Callable[[_Drawn], _Drawn]:
+    def _rows(self, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Make room for what races change, and for how many edges they flip."""
+        rows = torch.empty(
+            n, sum(self._race.widths.parts), dtype=torch.int32, device=device
+        )
+        return rows, torch.empty(n, dtype=torch.int64, device=device)
+
+    def _shaped(self) -> Callable[[LaidOut], LaidOut]:
+        """Return what turns races into epochs, views and models as they are now."""
         shape = self.n_epochs, self._n_views, len(self._seeds)
-        return lambda drawn: drawn.each(lambda part: part.unflatten(0, shape))
+        return lambda views: views.each(lambda part: part.unflatten(0, shape))
 
 
 class _InThreads(_Draws):
@@ -259,22 +223,23 @@ class _InThreads(_Draws):
         self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
     ) -> None:
         super().__init__(race, seeds, n_views, graph)
-        spare = max(1, (os.cpu_count() or 2) - 1)
+        spare = max(1, joblib.cpu_count() - 1)
         self._n_threads = min(len(seeds) * n_views, spare, _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._n_threads)
         self._weights = ArcWeights(
             *(part.cpu() for part in vars(self._weights).values())
         )
 
-    def start(self, first_epoch: int) -> Callable[[], _Drawn]:
+    def start(self, first_epoch: int) -> Callable[[], LaidOut]:
         models, keys, firsts = self._numbers(first_epoch)
-        pinned = self._device.type == "cuda"
-        drawn = _Drawn.room(self._race, len(keys), torch.device("cpu"), pinned)
+        cpu = torch.device("cpu")
+        views = self._race.room(len(keys), cpu, pinned=self._device.type == "cuda")
 
         def draw(part: slice) -> None:
-            rows, n_flips, *laid_out = (tensor[part] for tensor in vars(drawn).values())
+            rows, n_flips = self._rows(len(keys[part]), cpu)
             self._race.run(models[part], keys[part], rows, n_flips)
-            self._race.lay_out(rows, self._weights, firsts[part], *laid_out)
+            out = views.each(lambda tensor: tensor[part])
+            self._race.lay_out(rows, self._weights, firsts[part], out)
 
         parts = [
             self._pool.submit(draw, slice(i, j))
@@ -282,10 +247,10 @@ class _InThreads(_Draws):
         ]
         shaped = self._shaped()
 
-        def wait() -> _Drawn:
+        def wait() -> LaidOut:
             for part in parts:
                 part.result()
-            return shaped(drawn)
+            return shaped(views)
 
         return wait
 
@@ -318,23 +283,23 @@ class _OnGpu(_Draws):
         n_races = len(self._seeds) * self._n_views
         self.n_epochs = max(1, min(_MOST_EPOCHS, self._races.n_at_once // n_races))
 
-    def start(self, first_epoch: int) -> Callable[[], _Drawn]:
+    def start(self, first_epoch: int) -> Callable[[], LaidOut]:
         with torch.cuda.stream(self._stream):
             models, keys, firsts = self._numbers(first_epoch)
-            drawn = _Drawn.room(self._race, len(keys), self._device, False)
-            rows, n_flips, *laid_out = vars(drawn).values()
+            views = self._race.room(len(keys), self._device)
+            rows, n_flips = self._rows(len(keys), self._device)
             self._races.run(models, keys, rows, n_flips)
-            self._races.lay_out(rows, self._weights, firsts, *laid_out)
+            self._races.lay_out(rows, self._weights, firsts, views)
             over = torch.cuda.Event()
             over.record()
         shaped = self._shaped()
 
-        def wait() -> _Drawn:
+        def wait() -> LaidOut:
             here = torch.cuda.current_stream(self._device)
             here.wait_event(over)
             # Its memory is the other stream's: not before this one has done with it.
-            for part in vars(drawn).values():
+            for part in vars(views).values():
                 part.record_stream(here)
-            return shaped(drawn)
+            return shaped(views)
 
         return wait

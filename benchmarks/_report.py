@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def write_report(
     commit: str,
     **extra: Any,
 ) -> Path:
-    """Write ``results/<name>.json`` and return its path.
+    """Write ``results/<name>.json``, also to $OUT where that is set; return its path.
 
     Parameters
     ----------
@@ -140,7 +141,28 @@ def write_report(
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(report, indent=2, default=_plain) + "\n")
+    if os.environ.get("OUT"):
+        shutil.copy(path, os.environ["OUT"])
     return path
+
+
+def report(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    options: argparse.Namespace,
+    **extra: Any,
+) -> None:
+    """Print the table, and write the report by the name of where it ran."""
+    print_table(rows)
+    where = "cpu" if options.device == "cpu" else "gpu"
+    write_report(
+        f"{name}_{where}",
+        rows,
+        seeds=[0],
+        device=options.device,
+        commit=options.commit,
+        **extra,
+    )
 
 
 def shown(value: Any) -> str:

@@ -89,8 +89,8 @@ def draw_split(data: Bunch, number: int, labels: int, setting: Setting) -> Split
     return Split(np.sort(seen), np.sort(train), val, np.setdiff1d(others, val))
 
 
-def visible_labels(data: Bunch, split: Split) -> NDArray[np.int64]:
+def visible_labels(data: Bunch, train: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the labels of the training nodes alone; all others are hidden (-1)."""
     y = np.full_like(data.target, -1)
-    y[split.train] = data.target[split.train]
+    y[train] = data.target[train]
     return y

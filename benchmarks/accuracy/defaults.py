@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.stats import wilcoxon
 
-from benchmarks._report import print_table, write_report
+from benchmarks._report import parse, print_table, write_report
 from benchmarks.data import GRAPHS, load, paper_splits
 from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
@@ -77,12 +77,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--graphs", nargs="+", default=GRAPHS, choices=GRAPHS)
     parser.add_argument("--splits", type=int, default=10)
-    arguments = parser.parse_args()
-    device, rows, kept = torch.device(arguments.device), [], {}
-    for name in arguments.graphs:
+    options = parse(parser)
+    device, rows, kept = torch.device(options.device), [], {}
+    for name in options.graphs:
         data = load(name)
         for labels in (20, 5):
-            splits = paper_splits(data, arguments.splits, labels=labels)
+            splits = paper_splits(data, options.splits, labels=labels)
             told = {
                 setting: outcomes(model, data.graph, data.target, splits, device)
                 for setting, model in SETTINGS.items()
@@ -90,8 +90,15 @@ def main() -> None:
             rows.append(row(name, labels, told))
             kept[f"{name}, {labels} labels"] = told
             print_table(rows[-1:])
-    seeds = range(arguments.splits)
-    write_report("defaults", rows, seeds=seeds, device=device, splits=kept)
+    seeds = range(options.splits)
+    write_report(
+        "defaults",
+        rows,
+        seeds=seeds,
+        device=device,
+        commit=options.commit,
+        splits=kept,
+    )
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def cells(
 def _information(graph: str, split: int, labels: int) -> np.ndarray:
     """Return Z* of the test nodes."""
     data, nodes = graph_of(graph), split_of(graph, split, labels, "transductive")
-    codes = visible_labels(data, nodes)
+    codes = visible_labels(data, nodes.train)
     information = annotated_information(data.graph, codes, int(codes.max()) + 1)
     return information[nodes.test].astype(np.float32)
 

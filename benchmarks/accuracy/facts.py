@@ -51,7 +51,7 @@ def same_class_by_distance(graph: str = "Cora") -> list[Record]:
         split = draw_split(data, number, 20, "transductive")
         y = data.target
         information = annotated_information(
-            data.graph, visible_labels(data, split), int(y.max()) + 1
+            data.graph, visible_labels(data, split.train), int(y.max()) + 1
         )
         p = label_distribution(information)
         # KL(p_i || p_j) of all pairs: Cora's fit in memory.

@@ -112,7 +112,7 @@ def train(
     for i, (fit, split) in enumerate(zip(fits, splits, strict=True)):
         check([])
         estimator = _placed(fit.estimator, where)
-        y = visible_labels(data, split)
+        y = visible_labels(data, split.train)
         # ogbn-products has validation nodes of classes that no training node has.
         val = split.val[np.isin(data.target[split.val], data.target[split.train])]
         given = (data.graph[split.seen], y[split.seen])

@@ -27,7 +27,7 @@ from sknetwork.classification import (
 from sknetwork.gnn import GNNClassifier as NetworkOfScikitNetwork
 
 from benchmarks._report import parse, print_table, write_report
-from benchmarks.data import load, paper_splits
+from benchmarks.data import load, paper_splits, visible_labels
 from benchmarks.speed.pyg import PlainScript
 from sktifa import TIFAGCLClassifier
 
@@ -35,18 +35,11 @@ Nodes = NDArray[np.int64]
 Peer = Callable[[Bunch, Nodes, Nodes, int], NDArray[Any]]
 
 
-def visible(data: Bunch, train: Nodes) -> NDArray[np.int64]:
-    """Return the classes of training nodes, and -1 for the others."""
-    labels = np.full(len(data.target), -1)
-    labels[train] = data.target[train]
-    return labels
-
-
 def on_rows(data: Bunch, train: Nodes, val: Nodes, seed: int) -> NDArray[Any]:
     """Spread labels over the nearest rows: the graph isn't seen."""
     rows = data.graph.features
     rows = rows.toarray() if sparse.issparse(rows) else rows
-    model = LabelSpreading(kernel="knn").fit(rows, visible(data, train))
+    model = LabelSpreading(kernel="knn").fit(rows, visible_labels(data, train))
     return model.transduction_
 
 
@@ -56,7 +49,7 @@ def on_graph(kind: Any) -> Peer:
     def predict(data: Bunch, train: Nodes, val: Nodes, seed: int) -> NDArray[Any]:
         # The older class of container is the one that scikit-network works in.
         adjacency = sparse.csr_matrix(data.graph.adjacency)
-        return kind().fit_predict(adjacency, visible(data, train))
+        return kind().fit_predict(adjacency, visible_labels(data, train))
 
     return predict
 
@@ -68,7 +61,7 @@ def network(data: Bunch, train: Nodes, val: Nodes, seed: int) -> NDArray[Any]:
     )
     adjacency = sparse.csr_matrix(data.graph.adjacency)
     features = sparse.csr_matrix(data.graph.features)
-    labels = visible(data, train)
+    labels = visible_labels(data, train)
     return model.fit_predict(adjacency, features, labels, random_state=seed)
 
 

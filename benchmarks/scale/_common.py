@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
-import shutil
 import subprocess
 import tempfile
 import time
@@ -32,12 +30,9 @@ def keep(
     commit: str,
     **extra: Any,
 ) -> None:
-    """Print a table and write the report, also to $OUT where that is set."""
+    """Print a table, and write the report."""
     print_table(rows)
-    path = write_report(name, rows, seeds=seeds, device=device, commit=commit, **extra)
-    if os.environ.get("OUT"):
-        shutil.copy(path, os.environ["OUT"])
-    print(path)
+    print(write_report(name, rows, seeds=seeds, device=device, commit=commit, **extra))
 
 
 def wait(device: torch.device) -> None:

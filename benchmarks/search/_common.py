@@ -1,18 +1,13 @@
-"""What the search benchmarks share: the candidates, and where results go."""
+"""What the search benchmarks share: the candidates, and how they are compared."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.model_selection import ParameterSampler
 
-from benchmarks._report import print_table, write_report
 from sktifa.model_selection import paper_grid
 
 # What the paper tunes and a stack shares is tuned elsewhere: its width and depth.
@@ -33,27 +28,6 @@ def synchronize(device: str) -> None:
     """Wait for the device."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-
-
-def report(
-    name: str,
-    rows: Sequence[Mapping[str, Any]],
-    options: argparse.Namespace,
-    **extra: Any,
-) -> None:
-    """Print the table, write the report, and copy it to $OUT where that is set."""
-    print_table(rows)
-    where = "cpu" if options.device == "cpu" else "gpu"
-    path = write_report(
-        f"{name}_{where}",
-        rows,
-        seeds=[0],
-        device=options.device,
-        commit=options.commit,
-        **extra,
-    )
-    if os.environ.get("OUT"):
-        shutil.copy(path, os.environ["OUT"])
 
 
 def mean_best(search: Any) -> float:

@@ -16,12 +16,11 @@ from unittest.mock import patch
 
 from sklearn.model_selection import GridSearchCV
 
-from benchmarks._report import parse
+from benchmarks._report import parse, report
 from benchmarks.data import load, paper_splits
-from benchmarks.search._common import report
 from sktifa import TIFAGCLClassifier
 from sktifa.cache import LocalMemory
-from sktifa.classifiers import tifa
+from sktifa.classifiers import contrast
 from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
 
 COUNTED = ("annotated_information", "nearest_pairs", "graph_distances")
@@ -53,13 +52,14 @@ def main() -> None:
         counts: Counter[str] = Counter()
         seconds: Counter[str] = Counter()
         with patch.multiple(
-            tifa,
+            contrast,
             **{
-                name: _counted(getattr(tifa, name), name, counts, seconds)
+                name: _counted(getattr(contrast, name), name, counts, seconds)
                 for name in COUNTED
             },
         ):
             model = TIFAGCLClassifier(
+                pairing="tifa",
                 max_iter=options.epochs,
                 device=options.device,
                 random_state=0,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from benchmarks._report import parse
+from benchmarks._report import parse, report
 from benchmarks.data import load
-from benchmarks.search._common import candidates, report, synchronize
+from benchmarks.search._common import candidates, synchronize
 from sktifa import LabeledNodeShuffleSplit, TIFAGCLClassifier
 from sktifa.model_selection import BatchedGridSearchCV
 

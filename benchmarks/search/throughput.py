@@ -18,9 +18,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from benchmarks._report import parse
+from benchmarks._report import parse, report
 from benchmarks.data import load, paper_splits
-from benchmarks.search._common import candidates, mean_best, report, synchronize
+from benchmarks.search._common import candidates, mean_best, synchronize
 from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.model_selection import BatchedGridSearchCV, predefined_validation_split
 from sktifa.training import engine

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from benchmarks._report import in_new_process, parse, print_table, write_report
+from benchmarks._report import in_new_process, parse, report
 from benchmarks.data import GRAPHS, load, paper_splits
 from benchmarks.speed.pyg import PlainScript
 from sktifa import GNNClassifier, TIFAGCLClassifier
@@ -154,11 +154,7 @@ def main() -> None:
             row["TIFA-GCL fit, MiB above the data"] = peak_memory(name, options.commit)
         rows.append(row)
         print(f"{name} done", flush=True)
-    print_table(rows)
-    where = "cpu" if device == "cpu" else "gpu"
-    write_report(
-        f"speed_epoch_{where}", rows, seeds=[0], device=device, commit=options.commit
-    )
+    report("speed_epoch", rows, options)
 
 
 if __name__ == "__main__":

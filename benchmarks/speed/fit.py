@@ -27,8 +27,7 @@ from benchmarks._report import (
     in_new_process,
     median_time,
     parse,
-    print_table,
-    write_report,
+    report,
 )
 from benchmarks.data import GRAPHS, load, paper_splits
 from benchmarks.speed.pyg import PlainScript
@@ -66,16 +65,8 @@ def main() -> None:
                 row |= in_new_processes(name, options)
             rows.append({"graph": name, **row})
             print(rows[-1], flush=True)
-    print_table(rows)
-    where = "cpu" if options.device == "cpu" else "gpu"
-    write_report(
-        f"speed_fit_{where}",
-        rows,
-        seeds=[0],
-        device=options.device,
-        commit=options.commit,
-        bars={"preparation": 0.1, "first ever s": 5},
-    )
+    bars = {"preparation": 0.1, "first ever s": 5}
+    report("speed_fit", rows, options, bars=bars)
 
 
 def measure(

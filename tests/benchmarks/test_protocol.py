@@ -66,7 +66,7 @@ def test_parts_of_a_split_are_apart(block, setting):
     else:
         assert not np.isin(np.r_[split.val, split.test], split.seen).any()
     hidden = np.setdiff1d(np.arange(len(y)), split.train)
-    assert (visible_labels(block, split)[hidden] == -1).all()
+    assert (visible_labels(block, split.train)[hidden] == -1).all()
 
 
 def test_unlabelled_nodes_are_in_no_part(block):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from benchmarks.accuracy.comparison import paired
@@ -52,7 +53,7 @@ def _grid(
 def radial(records: Sequence[Record]) -> Figure:
     """Draw GCN's right and wrong nodes, its errors, and what contrast gains."""
     graphs = _graphs(records)
-    figure, axes = _grid(len(graphs), 3, 3.8, 3.3)
+    figure, axes = _grid(len(graphs), 3, 3.3, 2.9)
     for row, graph in zip(axes, graphs, strict=True):
         gcn = _find(records, "GCN", graph)
         contrast = _find(records, "uniform-GCL", graph)
@@ -73,20 +74,17 @@ def radial(records: Sequence[Record]) -> Figure:
                 linewidths=0.8,
                 label=label,
             )
-        row[0].set(
-            title=f"{graph}: GCN, one split",
-            xlabel="rank of intensity (%, strongest first)",
-            ylabel="rank of clarity (%, clearest first)",
-            xlim=(0, 100),
-            ylim=(0, 100),
-            aspect="equal",
-        )
+        row[0].set(title=f"{graph}: GCN, one split", xlim=(0, 100), ylim=(0, 100))
         accuracy = _accuracy(gcn)
         RadialDecayDisplay(1 - accuracy).plot(row[1])
         row[1].set_title(f"{graph}: error rate of the GCN")
         if contrast is not None:
             RadialDecayDisplay(_accuracy(contrast) - accuracy, "gain").plot(row[2])
             row[2].set_title(f"{graph}: uniform-GCL minus GCN")
+    for ax in axes.flat:
+        ax.set(xlabel="rank of intensity\n(%, strongest first)", ylabel="")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("rank of clarity\n(%, clearest first)")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower left", ncols=2, markerscale=2)
     return figure
@@ -94,8 +92,9 @@ def radial(records: Sequence[Record]) -> Figure:
 
 def _accuracy(record: Record) -> np.ndarray:
     right, count = np.array(record["right"]), np.array(record["count"])
-    # A handful of nodes tells nothing of a cell.
-    return np.where(count >= 10, right / np.maximum(count, 1), np.nan)
+    # A handful of nodes a split tells nothing of a cell.
+    known = count >= 5 * record["n_splits"]
+    return np.where(known, right / np.maximum(count, 1), np.nan)
 
 
 def same_class(records: Sequence[Record]) -> Figure:
@@ -122,7 +121,8 @@ def encoders(records: Sequence[Record]) -> Figure:
     """Draw each encoder's accuracy by contrast, a panel for each number of labels."""
     counts = sorted({record["labels"] for record in records})
     figure, axes = _grid(len(counts), 1, 8, 2.4, sharex=True)
-    names = list(ENCODERS)
+    tried = {record["method"].split(",")[0] for record in records}
+    names = [name for name in ENCODERS if f"Encoder {name}" in tried]
     contrasts = (
         ("", "supervised", BLACK),
         (", uniform-GCL", "uniform-GCL", ORANGE),
@@ -145,7 +145,9 @@ def encoders(records: Sequence[Record]) -> Figure:
         for j in range(1, len(names)):
             ax.axvline(j - 0.5, color="0.85", linewidth=0.8)
         ax.set(title=f"{labels} labels a class", ylabel="test accuracy (%)")
-    axes[-1, 0].set(xticks=range(len(names)), xticklabels=names)
+    axes[-1, 0].set(
+        xticks=range(len(names)), xticklabels=names, xlim=(-0.5, len(names) - 0.5)
+    )
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
@@ -158,32 +160,28 @@ def gain_over(
 
     def draw(records: Sequence[Record]) -> Figure:
         graphs = _graphs(records)
-        figure, axes = _grid(1, len(graphs), 2.3, 2.7, sharey=True)
-        shown = set()
+        figure, axes = _grid(1, len(graphs), 2.0, 2.7, sharey=True)
+        known: dict[str, Any] = {}
         for ax, graph in zip(axes[0], graphs, strict=True):
-            labels = max(r["labels"] for r in records if r["graph"] == graph)
             for (ours, other), colour, marker in zip(
                 pairs, COLOURS, MARKERS, strict=False
             ):
-                one = _find(records, ours, graph, labels)
-                rival = _find(records, other, graph, labels)
-                if one is None or rival is None:
-                    continue
-                name = f"{ours} minus {other}"
-                _line(ax, one, rival, colour, marker, None if name in shown else name)
-                shown.add(name)
+                one, rival = (_find(records, name, graph) for name in (ours, other))
+                if one is not None and rival is not None:
+                    drawn = _line(ax, one, rival, colour, marker)
+                    known[f"{ours} minus {other}"] = drawn
             ax.axhline(0, color="grey", linewidth=0.8)
             ax.set(title=graph, xlabel=BINS, xticks=TICKS)
         axes[0, 0].set_ylabel(DIFFERENCE)
-        figure.legend(loc="outside lower center", ncols=2)
+        figure.legend(known.values(), known, loc="outside lower center", ncols=2)
         return figure
 
     return draw
 
 
 def _line(
-    ax: Axes, one: Record, rival: Record, colour: str, marker: str, label: str | None
-) -> None:
+    ax: Axes, one: Record, rival: Record, colour: str, marker: str
+) -> ErrorbarContainer:
     ours, other = (np.array(r["by_gain"], dtype=float) for r in (one, rival))
     n = min(len(ours), len(other))
     difference = ours[:n] - other[:n]
@@ -193,9 +191,9 @@ def _line(
         known = column[~np.isnan(column)]
         if len(known) > 1:
             mean[i], error[i] = known.mean(), known.std(ddof=1) / np.sqrt(len(known))
-    ax.errorbar(
+    return ax.errorbar(
         np.arange(len(mean)) + 1, mean, error,
-        color=colour, marker=marker, markersize=4, capsize=2, label=label,
+        color=colour, marker=marker, markersize=4, capsize=2,
     )  # fmt: skip
 
 
@@ -229,41 +227,49 @@ def negatives(records: Sequence[Record]) -> Figure:
 
 
 def study(records: Sequence[Record]) -> Figure:
-    """Draw what ours gains: by information where labels are most, and by labels."""
+    """Draw what ours gains: by labels, and by information where labels are most."""
     graphs = _graphs(records)
-    figure, axes = _grid(2, len(graphs), 2.3, 2.6, sharey="row")
-    rivals = ("GCN", "Label propagation", SAME_ENCODERS, "TIFA-GCL")
-    labels = sorted({record["labels"] for record in records})
+    figure, axes = _grid(2, len(graphs), 2.0, 2.3, sharey="row")
+    # Label propagation is too far below to be seen on one scale.
+    rivals = ("GCN", "APPNP", SAME_ENCODERS, "TIFA-GCL")
+    counts = sorted({record["labels"] for record in records})
+    known: dict[str, Any] = {}
     for (top, bottom), graph in zip(axes.T, graphs, strict=True):
-        for rival, colour, marker in zip(rivals, COLOURS, MARKERS, strict=False):
-            name = f"ours minus {rival}"
-            most = max(r["labels"] for r in records if r["graph"] == graph)
-            ours = _find(records, "ours", graph, most)
-            other = _find(records, rival, graph, most)
-            if ours and other:
-                _line(bottom, ours, other, colour, marker, None)
-            told = []
-            for count in labels:
-                one = _find(records, "ours", graph, count)
-                other = _find(records, rival, graph, count)
-                if one and other and len(one["test"]) == len(other["test"]):
-                    told.append((count, paired(one["test"], other["test"])))
+        for i, (rival, colour, marker) in enumerate(
+            zip(rivals, COLOURS, MARKERS, strict=False)
+        ):
+            # Beside each other, as some are level.
+            aside = 0.08 * (i - (len(rivals) - 1) / 2)
+            told = {}
+            for place, count in enumerate(counts):
+                one, other = (
+                    _find(records, name, graph, count) for name in ("ours", rival)
+                )
+                if one is None or other is None:
+                    continue
+                n = min(one["n_splits"], other["n_splits"])
+                told[place + aside] = paired(one["test"][:n], other["test"][:n])
+                if count == counts[-1]:
+                    _line(bottom, one, other, colour, marker)
             if told:
-                top.errorbar(
-                    [count for count, _ in told],
-                    [one["difference"] for _, one in told],
-                    [one["standard_error"] for _, one in told],
-                    color=colour, marker=marker, markersize=4, capsize=2, label=name,
+                known[f"ours minus {rival}"] = top.errorbar(
+                    told.keys(),
+                    [gain["difference"] for gain in told.values()],
+                    [gain["standard_error"] for gain in told.values()],
+                    color=colour, marker=marker, markersize=4, capsize=2,
                 )  # fmt: skip
         for ax in (top, bottom):
             ax.axhline(0, color="grey", linewidth=0.8)
-        top.set(title=graph, xlabel="labels a class", xticks=labels)
-        bottom.set(xlabel=BINS, xticks=TICKS)
+        top.set(
+            title=graph,
+            xlabel="labels a class",
+            xticks=range(len(counts)),
+            xticklabels=counts,
+            xlim=(-0.4, len(counts) - 0.6),
+        )
+        bottom.set(title=f"{counts[-1]} labels a class", xlabel=BINS, xticks=TICKS)
     for ax in axes[:, 0]:
         ax.set_ylabel(DIFFERENCE)
-    known = {}
-    for ax in axes[0]:
-        known |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(known.values(), known, loc="outside lower center", ncols=4)
     return figure
 

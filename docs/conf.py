@@ -31,7 +31,11 @@ html_theme_options = {
 }
 # Pages without a neighbour, and examples, whose lines of code are long.
 html_sidebars = dict.fromkeys(
-    ["index", "tour", "own_data", "faq", "benchmarks", "auto_examples/*"], []
+    [
+        *("index", "tour", "own_data", "faq", "method", "results", "benchmarks"),
+        "auto_examples/*",
+    ],
+    [],
 )
 
 # Headings can be linked to: `faq.md#a-question`.

@@ -220,9 +220,8 @@ def _verdict() -> Iterator[str]:
             columns = verdicts.setdefault(
                 record["labels"], {"yes": [], "open": [], "no": []}
             )
-            columns[verdict].append(
-                f"{record['graph']} {difference:+.2f} ± {told['standard_error']:.2f}"
-            )
+            shown = _around(difference, told["standard_error"], "+.2f")
+            columns[verdict].append(_unbroken(f"{record['graph']} {shown}"))
         for labels, columns in sorted(verdicts.items(), reverse=True):
             told = ["; ".join(places) for places in columns.values()]
             rows.append([text, str(labels), *told])
@@ -274,11 +273,12 @@ def _beside(
 ) -> str:
     """Show ours, and in brackets the paper's and the difference."""
     mean, std = record[f"{what}_mean"], record[f"{what}_std"]
-    ours = f"{mean:.{digits}f} ± {std:.{digits}f}"
+    ours = _around(mean, std, f".{digits}f")
     known = PAPER.get(table, {}).get(record["method"], {}).get(record["graph"])
     if known is None or record.get("labels", 20) != 20:
         return ours
-    return f"{ours} ({known[0]:.{digits}f}, {mean - known[0]:+.{digits}f})"
+    paper = f"({known[0]:.{digits}f}, {mean - known[0]:+.{digits}f})"
+    return f"{ours} {_unbroken(paper)}"
 
 
 def _comparisons(name: str, records: Sequence[Record]) -> Iterator[str]:
@@ -332,9 +332,19 @@ def _by_column(key: str, cells: Sequence[tuple[Record, str, str]]) -> Iterator[s
 
 
 def _difference(told: Record, p: float) -> str:
-    shown = f"{told['difference']:+.2f} ± {told['standard_error']:.2f}"
-    shown += " (p < .001)" if p < 0.001 else f" (p = {p:.2g})"
+    shown = _around(told["difference"], told["standard_error"], "+.2f")
+    shown += f", {_unbroken('p < .001' if p < 0.001 else f'p = {p:.2g}')}"
     return f"**{shown}**" if p < 0.05 else shown
+
+
+def _around(value: float, error: float, digits: str) -> str:
+    """Show a value and its error, whose sign the value's format may ask for."""
+    return _unbroken(f"{value:{digits}} ± {error:{digits.lstrip('+')}}")
+
+
+def _unbroken(text: str) -> str:
+    """Keep a cell's text on one line."""
+    return text.replace(" ", "\u00a0")
 
 
 def _data_sets(records: Sequence[Record]) -> str:
@@ -366,7 +376,7 @@ def _walks(records: Sequence[Record]) -> str:
             cell = ""
             if record:
                 paper = PAPER["table6"][record["method"]]["products"]
-                cell = f"{record['test_mean']:.1f} ± {record['test_std']:.1f}"
+                cell = _around(record["test_mean"], record["test_std"], ".1f")
                 cell += f" ({paper[0]:.1f})"
             cells.append(cell)
         rows.append([f"{sharpness:g}", std, *cells])

@@ -135,7 +135,7 @@ def _waves(cells: Cells) -> Iterator[dict[Cell, tuple[int, int]]]:
             first[cell] = size
         else:
             then[cell] = size
-            first.setdefault(replace(cell, method=chooser(cell), measure=None), (0, 0))
+            first.setdefault(replace(cell, method=chooser(cell), measure=None), (0, 1))
     yield first
     yield then
 

@@ -157,6 +157,9 @@ def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):
     # The choice is shared.
     assert (second["models"], second["to train"]) == (5 + 4, 4)
     assert first["models x epochs"] == 7 * 5
+    # A method that is no cell of its own chooses all the same, and tests nothing.
+    alone = run.plan({Cell("changed", "block", 5): (2, 2)}, BUDGET, {}, path)
+    assert [row["to train"] for row in alone] == [5, 4]
     assert not path.exists()
     run.run(cells, BUDGET, {}, n_jobs=1, checkpoint=path, commit="abc")
     assert [row["to train"] for row in planned()] == [0, 0]

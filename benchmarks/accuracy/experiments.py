@@ -194,6 +194,7 @@ BASELINES = (
     "uniform-GCL",
 )
 SAME_ENCODERS = "uniform-GCL, our encoders"
+DISTILLED = "ours, distilled"
 STUDIED = (
     "GCN",
     "APPNP",
@@ -204,6 +205,9 @@ STUDIED = (
     "ours, trust uniform",
     "ours",
     "defaults",
+    f"{SAME_ENCODERS}, distilled",
+    DISTILLED,
+    "defaults, distilled",
 )
 # On ogbn-products Node2vec takes days.
 INDUCTIVE_2 = [f"Inductive {', '.join(row)}" for row in TABLE_2]
@@ -224,12 +228,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             ("ours", "defaults"),
             ("defaults", "GCN"),
             ("defaults", "Label propagation"),
+            (DISTILLED, "ours"),
+            (DISTILLED, SAME_ENCODERS),
+            (DISTILLED, f"{SAME_ENCODERS}, distilled"),
+            (DISTILLED, "GCN"),
+            (DISTILLED, "TIFA-GCL"),
+            ("defaults, distilled", "defaults"),
         ],
         add=by_gain,
         seeds=3,
     ),
     "table1": Experiment(
-        cells((*BASELINES, "TIFA-GCL", "ours"), GRAPHS),
+        cells((*BASELINES, "TIFA-GCL", "ours", DISTILLED), GRAPHS),
         against=[
             *(("TIFA-GCL", other) for other in BASELINES),
             *(("ours", other) for other in (*BASELINES, "TIFA-GCL")),

@@ -28,6 +28,8 @@ from sktifa.training.problem import Problem
 
 # What says where a model is trained, not which.
 _WHERE = ("device", "memory", "verbose")
+# Parameters that are younger than checkpoints, and what they are where they do nothing.
+_YOUNGER = (("n_teachers", 0),)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Fit:
         parameters = {
             name: repr(value)
             for name, value in self.estimator.get_params().items()
-            if name.split("__")[-1] not in _WHERE and not hasattr(value, "get_params")
+            if (own := name.split("__")[-1]) not in _WHERE
+            and not hasattr(value, "get_params")
+            and (own, value) not in _YOUNGER
         }
         told = [
             type(self.estimator).__name__,
@@ -64,10 +68,15 @@ class Fit:
 
     @property
     def kind(self) -> str:
-        """What it costs depends on: the method's class and its encoder."""
+        """What it costs depends on: the method's class, its encoder and teachers."""
         network = getattr(self.estimator, "network", self.estimator)
         encoder = getattr(network, "encoder", "")
-        told = type(self.estimator).__name__, getattr(encoder, "__name__", encoder)
+        teachers = getattr(network, "n_teachers", 0)
+        told = (
+            type(self.estimator).__name__,
+            getattr(encoder, "__name__", encoder),
+            f"taught by {teachers}" if teachers else "",
+        )
         return " ".join(filter(None, told))
 
     @property

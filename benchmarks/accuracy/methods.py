@@ -156,6 +156,14 @@ METHODS: dict[str, Method] = {
     ),
     "defaults": Method(TIFAGCLClassifier()),
 }
+# Taught by others of its kind, all else as chosen without them.
+METHODS |= {
+    f"{name}, distilled": Method(
+        METHODS[name].estimator, like=name, changes={"n_teachers": 3}
+    )
+    for name in ("ours", "uniform-GCL, our encoders")
+}
+METHODS["defaults, distilled"] = Method(TIFAGCLClassifier(n_teachers=3))
 
 
 def _with_term(kind: Any, network: Any, space: dict[str, Any]) -> Method:

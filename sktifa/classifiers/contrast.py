@@ -34,7 +34,7 @@ from sktifa.information.tig import (
     teacher_distribution,
 )
 from sktifa.tensors.device_graph import DeviceGraph
-from sktifa.training.problem import PairSets, Perturbations
+from sktifa.training.problem import PairSets, Perturbations, Problem
 from sktifa.training.sources import SubgraphContrast
 from sktifa.training.terms import Pairs, SelfConsistency, Target, Teacher, Term
 
@@ -89,6 +89,21 @@ class Contrast(Objective):
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
         )
         return parts
+
+    def taught(self, problem: Problem, rng: np.random.Generator) -> Problem:
+        """Give a problem teachers: itself, with other seeds."""
+        number = self.model.n_teachers
+        if not number:
+            return problem
+        if problem.source is not None:
+            raise ParameterError(
+                f"n_teachers={number} teaches every node of the whole graph, but "
+                f"sampler={self.model.sampler!r} trains on subgraphs: set n_teachers=0 "
+                "or sampler=None."
+            )
+        return replace(
+            problem, teachers=tuple(problem.again(rng) for _ in range(number))
+        )
 
     def on_subgraphs(
         self, information: torch.Tensor | None, device: torch.device

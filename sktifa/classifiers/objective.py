@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from sktifa.graph import Graph
+from sktifa.training.problem import Problem
 from sktifa.training.sources import SubgraphContrast
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class Objective:
     def full_batch_factor(self, graph: Graph) -> float:
         """Return what a step on the whole graph takes, in forward passes' memory."""
         return 1.0
+
+    def taught(self, problem: Problem, rng: np.random.Generator) -> Problem:
+        """Give a problem teachers, where it is to have some."""
+        return problem
 
     def on_graph(
         self,

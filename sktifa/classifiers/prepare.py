@@ -210,7 +210,7 @@ def prepare(
         validation_logits = _evaluates(estimator, elsewhere, scaling, device)
     if not estimator.early_stopping:
         validation = validation_logits = None
-    return Problem(
+    problem = Problem(
         graph=graph,
         feature_norm=estimator.feature_norm,
         scaling=scaling,
@@ -229,6 +229,7 @@ def prepare(
         validation_logits=validation_logits,
         **parts,
     )
+    return estimator.objective(estimator).taught(problem, rng)
 
 
 def graph_to_predict(estimator: GNNClassifier, X: Any) -> Graph:

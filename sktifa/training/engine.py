@@ -89,6 +89,8 @@ def train(
     multiplied by `learning_rate_decay` an epoch, down to a floor of 1e-4. Training ends
     when validation stops improving, and the best model is kept.
 
+    A problem's teachers are trained before it, with those of the others.
+
     Where a GPU's memory runs out, two halves are trained one after the other. On the
     CPU threads train a few models each, and the one model of a fit is spread over them.
 
@@ -115,12 +117,45 @@ def train(
     """
     options: dict[str, Any] = {"with_logits": with_logits}
     with computing(device) as n_threads:
+        if problems[0].teachers is not None:
+            options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
+            return _train_taught(problems, device, options)
         if len(problems) == 1:
             options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
             return _train_in_halves(problems, device, options)
         if device.type == "cpu":
             return _train_in_threads(problems, device, n_threads, options)
         return _train_in_halves(problems, device, options)
+
+
+def _train_taught(
+    problems: Sequence[Problem], device: torch.device, options: dict[str, Any]
+) -> list[Trained]:
+    """Train the teachers, as many at once as there are problems, then the problems.
+
+    Where training teachers fails or is interrupted, what came of it is what there is.
+    """
+    lessons: list[list[NDArray[np.float32]]] = [[] for _ in problems]
+    results: dict[int, Trained] = {}
+    queue = [(i, one) for i, p in enumerate(problems) for one in p.teachers or ()]
+    for start in range(0, len(queue), len(problems)):
+        owners, some = zip(*queue[start : start + len(problems)], strict=True)
+        options_of_teachers = {**options, "on_epoch": None, "with_logits": True}
+        for i, trained in zip(
+            owners, train(some, device, **options_of_teachers), strict=True
+        ):
+            if trained.error is not None or trained.log.interrupted:
+                results[i] = trained
+            else:
+                assert trained.logits is not None
+                lessons[i].append(trained.logits)
+        if len(results) == len(problems):
+            break
+    pupils = [i for i in range(len(problems)) if i not in results]
+    taught = [problems[i].taught(lessons[i]) for i in pupils]
+    if taught:
+        results |= zip(pupils, train(taught, device, **options), strict=True)
+    return [results[i] for i in range(len(problems))]
 
 
 def models_at_once(

@@ -195,7 +195,10 @@ def propagate(
     crow, col, values = graph
     length, begin, row = parts
     total = n_models * width
-    states = torch.empty(steps, n_nodes, total, device=scores.device)
+    # Each state begins where vectors begin.
+    states = torch.empty(
+        steps, triton.cdiv(n_nodes * total, 16) * 16, device=scores.device
+    )
     of_model = n_nodes if len(scale) > 1 else 0
     columns = _columns_at_once(total)
     tile = 2048 if columns >= 32 else 512
@@ -205,8 +208,9 @@ def propagate(
     arcs = max(1, 256 // units)
     n_blocks = triton.cdiv(total, columns)
     n_programs = triton.cdiv(len(row), together) * n_blocks
-    target, source, weight = flips or (None, None, None)
-    n_arcs = 0 if weight is None else len(weight)
+    n_arcs = 0 if flips is None else len(flips[2])
+    # Never read without arcs, but one kernel is compiled for both.
+    target, source, weight = flips or (row, row, values)
     with torch.cuda.device_of(scores):
         rows = _CHUNK // columns
         _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](
@@ -218,6 +222,7 @@ def propagate(
             total,
             width,
             of_model,
+            states.stride(0),
             steps,
             teleport,
             NODES=rows,
@@ -246,7 +251,7 @@ def propagate(
                 of_model,
                 n_programs,
                 1 - teleport,
-                LAST=last,
+                int(last),
                 LENGTH=length,
                 PARTS=together,
                 NEIGHBORS=at_once,
@@ -275,6 +280,7 @@ def _open_propagation(
     total,
     width,
     of_model,
+    of_state,
     steps,
     teleport,
     NODES: tl.constexpr,
@@ -294,11 +300,11 @@ def _open_propagation(
     states += node * total + column
     tl.store(states, scaled, mask=there)
     for _ in range(1, steps):
-        states += n_nodes.to(tl.int64) * total
+        states += of_state
         tl.store(states, teleport * scaled, mask=there)
 
 
-@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs"])
+@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs", "is_last"])
 def _propagation_step(
     crow,
     col,
@@ -319,7 +325,7 @@ def _propagation_step(
     of_model,
     n_programs,
     share,
-    LAST: tl.constexpr,
+    is_last,
     LENGTH: tl.constexpr,
     PARTS: tl.constexpr,
     NEIGHBORS: tl.constexpr,
@@ -346,32 +352,31 @@ def _propagation_step(
             width,
             of_model,
             share,
-            LAST,
+            is_last,
             LENGTH,
             PARTS,
             NEIGHBORS,
             COLUMNS,
         )
     else:
-        if weight is not None:
-            _send_along_flips(
-                program - n_programs,
-                scale,
-                state,
-                out,
-                target,
-                source,
-                weight,
-                n_arcs,
-                n_nodes,
-                total,
-                width,
-                of_model,
-                share,
-                LAST,
-                ARCS,
-                UNITS,
-            )
+        _send_along_flips(
+            program - n_programs,
+            scale,
+            state,
+            out,
+            target,
+            source,
+            weight,
+            n_arcs,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            share,
+            is_last,
+            ARCS,
+            UNITS,
+        )
 
 
 @triton.jit
@@ -391,7 +396,7 @@ def _send_along_rows(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
     LENGTH: tl.constexpr,
     PARTS: tl.constexpr,
     NEIGHBORS: tl.constexpr,
@@ -432,7 +437,7 @@ def _send_along_rows(
         width,
         of_model,
         share,
-        LAST,
+        is_last,
     )
 
 
@@ -451,7 +456,7 @@ def _send_along_flips(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
     ARCS: tl.constexpr,
     UNITS: tl.constexpr,
 ):
@@ -482,7 +487,7 @@ def _send_along_flips(
         width,
         of_model,
         share,
-        LAST,
+        is_last,
     )
 
 
@@ -500,11 +505,12 @@ def _add_messages(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
 ):
     factor = tl.load(scale + model * of_model + node, mask=there, other=0.0)
     message *= share * factor
-    if LAST:
+    # The last step's result is laid out as scores are, and isn't scaled for a next one.
+    if is_last:
         at = (model.to(tl.int64) * n_nodes + node) * width + unit
     else:
         message *= factor

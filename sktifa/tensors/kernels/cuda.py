@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -17,15 +19,26 @@ __all__ = [
     "copy_where",
     "csr_product",
     "drop",
+    "judge",
     "matmul",
+    "propagate",
+    "step_sizes",
     "transposed_matmul",
+    "validate",
 ]
 
 # How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
 # so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
 # wide (measured on an H100: a third faster than 1024 for both).
 _MOST_NEIGHBORS = 16
+# Programs that share long rows.
+_MOST_SPLITS = 8
 _CHUNK, _WARPS = 1024, 4
+# A tile of a dense product: its nodes or features, how many of the others are read at a
+# time, and its columns at most. Programs that fill a GPU, and how many nodes one is
+# worth.
+_TILE, _STEP, _MOST_UNITS = 128, 32, 64
+_PROGRAMS, _LEAST_NODES = 528, 128
 
 
 def csr_product(
@@ -53,9 +66,11 @@ def csr_product(
         wide = dense.transpose(0, 1).reshape(n_columns, -1)
         return (matrix @ wide).view(rows, n_models, width).transpose(0, 1).contiguous()
     dense = dense.contiguous()
-    out = torch.empty(n_models, rows, width, dtype=dense.dtype, device=dense.device)
+    # A transposed matrix of features has few rows, some of them very long.
+    splits = max(1, min(_MOST_SPLITS, 64 // n_models)) if order is not None else 1
+    out = dense.new_empty(splits, n_models, rows, width)
     if not out.numel():
-        return out
+        return dense.new_zeros(n_models, rows, width)
     wide = triton.next_power_of_2(width)
     tile = 2048 if wide >= 32 else 512
     degree = col.shape[0] // max(rows, 1) + 1
@@ -63,7 +78,7 @@ def csr_product(
     together = max(1, tile // (wide * at_once))
     keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
     with torch.cuda.device_of(dense):
-        _product[(triton.cdiv(rows, together), n_models)](
+        _product[(triton.cdiv(rows, together), n_models, splits)](
             crow,
             col,
             values,
@@ -83,7 +98,7 @@ def csr_product(
             WIDTH=wide,
             num_warps=1,
         )
-    return out
+    return out[0] if splits == 1 else out.sum(0)
 
 
 def add_arcs(
@@ -135,18 +150,691 @@ def _add_arcs(
     tl.atomic_add(out + end[:, None] + unit, message, mask=there, sem="relaxed")
 
 
-def matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply each model's matrices."""
-    if x.shape[0] == 1 < weight.shape[0]:  # one for all: their weights side by side
-        wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
-        product = (x[0] @ wide).view(x.shape[1], weight.shape[0], -1)
-        return product.transpose(0, 1).contiguous()
-    return x @ weight
+def propagate(
+    scores: Tensor,
+    graph: tuple[Tensor, Tensor, Tensor],
+    parts: tuple[int, Tensor, Tensor],
+    scale: Tensor,
+    flips: tuple[Tensor, Tensor, Tensor] | None,
+    steps: int,
+    teleport: float,
+) -> Tensor:
+    """Take steps of ``h <- (1 - teleport) D A D h + teleport * scores`` from scores on.
+
+    All models' columns are one wide matrix, of which each step but the last makes
+    ``D h``: it adds to what `scores` give, which is there beforehand. Long rows are cut
+    into parts, so that no program has more to do than others.
+
+    Parameters
+    ----------
+    scores : Tensor of float32, shape (n_models, n_nodes, width)
+        Each model's.
+    graph : tuple of Tensor
+        CSR arrays of A, as `csr_product` takes them.
+    parts : (int, Tensor, Tensor) of int32, shape (n_parts,)
+        Most slots of a part of a row, where each begins, and its row; a row past the
+        end is none.
+    scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
+        Diagonal of D.
+    flips : tuple of Tensor or None
+        What is added to A for each model: `target`, `source` and `weight`, as
+        `add_arcs` takes them.
+    steps : int
+        At least one.
+    teleport : float
+        Weight of the scores.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, n_nodes, width)
+    """
+    n_models, n_nodes, width = scores.shape
+    out = torch.empty_like(scores)
+    if not out.numel():
+        return out
+    crow, col, values = graph
+    length, begin, row = parts
+    total = n_models * width
+    # Each state begins where vectors begin.
+    states = torch.empty(
+        steps, triton.cdiv(n_nodes * total, 16) * 16, device=scores.device
+    )
+    of_model = n_nodes if len(scale) > 1 else 0
+    columns = _columns_at_once(total)
+    tile = 2048 if columns >= 32 else 512
+    at_once = min(length, _MOST_NEIGHBORS, tile // columns)
+    together = max(1, tile // (columns * at_once))
+    units = triton.next_power_of_2(width)
+    arcs = max(1, 256 // units)
+    n_blocks = triton.cdiv(total, columns)
+    n_programs = triton.cdiv(len(row), together) * n_blocks
+    n_arcs = 0 if flips is None else len(flips[2])
+    # Never read without arcs, but one kernel is compiled for both.
+    target, source, weight = flips or (row, row, values)
+    with torch.cuda.device_of(scores):
+        rows = _CHUNK // columns
+        _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](
+            scores,
+            scale,
+            states,
+            out,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            states.stride(0),
+            steps,
+            teleport,
+            NODES=rows,
+            COLUMNS=columns,
+            num_warps=_WARPS,
+        )
+        for step in range(steps):
+            last = step == steps - 1
+            _propagation_step[(n_programs + triton.cdiv(n_arcs, arcs),)](
+                crow,
+                col,
+                values,
+                begin,
+                row,
+                scale,
+                states[step],
+                out if last else states[step + 1],
+                target,
+                source,
+                weight,
+                len(row),
+                n_arcs,
+                n_nodes,
+                total,
+                width,
+                of_model,
+                n_programs,
+                1 - teleport,
+                int(last),
+                LENGTH=length,
+                PARTS=together,
+                NEIGHBORS=at_once,
+                COLUMNS=columns,
+                ARCS=arcs,
+                UNITS=units,
+                num_warps=1,
+            )
+    return out
 
 
-def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
-    """Multiply each model's transposed ``x`` by its ``grad``."""
-    return x.mT @ grad
+def _columns_at_once(total: int) -> int:
+    """Return a tile's columns: wide ones, but not such as have few in the last tile."""
+    if total <= 32:
+        return triton.next_power_of_2(total)
+    return next(columns for columns in (128, 64, 32) if -total % columns < 32)
+
+
+@triton.jit(do_not_specialize=["n_nodes", "steps"])
+def _open_propagation(
+    scores,
+    scale,
+    states,
+    out,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    of_state,
+    steps,
+    teleport,
+    NODES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Lay out what the scores give each state: the first one, and the others' share."""
+    n_blocks = tl.cdiv(total, COLUMNS)
+    column = tl.program_id(0) % n_blocks * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    node = tl.program_id(0) // n_blocks * NODES + tl.arange(0, NODES)[:, None]
+    there = (node < n_nodes) & (column < total)
+    node = node.to(tl.int64)
+    model, unit = column // width, column % width
+    at = (model.to(tl.int64) * n_nodes + node) * width + unit
+    score = tl.load(scores + at, mask=there, other=0.0)
+    scaled = score * tl.load(scale + model * of_model + node, mask=there, other=0.0)
+    tl.store(out + at, teleport * score, mask=there)
+    states += node * total + column
+    tl.store(states, scaled, mask=there)
+    for _ in range(1, steps):
+        states += of_state
+        tl.store(states, teleport * scaled, mask=there)
+
+
+@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs", "is_last"])
+def _propagation_step(
+    crow,
+    col,
+    values,
+    begin,
+    row,
+    scale,
+    state,
+    out,
+    target,
+    source,
+    weight,
+    n_parts,
+    n_arcs,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    n_programs,
+    share,
+    is_last,
+    LENGTH: tl.constexpr,
+    PARTS: tl.constexpr,
+    NEIGHBORS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ARCS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """Add the neighbours' states: first programs for rows, then those for flips."""
+    program = tl.program_id(0)
+    if program < n_programs:
+        _send_along_rows(
+            program,
+            crow,
+            col,
+            values,
+            begin,
+            row,
+            scale,
+            state,
+            out,
+            n_parts,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            share,
+            is_last,
+            LENGTH,
+            PARTS,
+            NEIGHBORS,
+            COLUMNS,
+        )
+    else:
+        _send_along_flips(
+            program - n_programs,
+            scale,
+            state,
+            out,
+            target,
+            source,
+            weight,
+            n_arcs,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            share,
+            is_last,
+            ARCS,
+            UNITS,
+        )
+
+
+@triton.jit
+def _send_along_rows(
+    program,
+    crow,
+    col,
+    values,
+    begin,
+    row,
+    scale,
+    state,
+    out,
+    n_parts,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    is_last,
+    LENGTH: tl.constexpr,
+    PARTS: tl.constexpr,
+    NEIGHBORS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    n_blocks = tl.cdiv(total, COLUMNS)
+    column = program % n_blocks * COLUMNS + tl.arange(0, COLUMNS)
+    is_column = (column < total)[None, :]
+    part = program // n_blocks * PARTS + tl.arange(0, PARTS)
+    node = tl.load(row + part, mask=part < n_parts, other=n_nodes)
+    is_node = node < n_nodes
+    first = tl.load(begin + part, mask=is_node, other=0)
+    end = tl.load(crow + node + 1, mask=is_node, other=0)
+    end = tl.minimum(end, first + LENGTH)
+    message = tl.zeros([PARTS, COLUMNS], dtype=tl.float32)
+    longest = tl.max(end - first, axis=0)
+    for done in range(0, longest, NEIGHBORS):
+        slot = first[:, None] + done + tl.arange(0, NEIGHBORS)[None, :]
+        there = slot < end[:, None]
+        neighbor = tl.load(col + slot, mask=there, other=0).to(tl.int64)
+        value = tl.load(values + slot, mask=there, other=0.0)
+        theirs = tl.load(
+            state + neighbor[:, :, None] * total + column[None, None, :],
+            mask=there[:, :, None] & is_column[None, :, :],
+            other=0.0,
+        )
+        message += tl.sum(value[:, :, None] * theirs, axis=1)
+    _add_messages(
+        out,
+        message,
+        node.to(tl.int64)[:, None],
+        (column // width)[None, :],
+        (column % width)[None, :],
+        is_node[:, None] & is_column,
+        scale,
+        n_nodes,
+        total,
+        width,
+        of_model,
+        share,
+        is_last,
+    )
+
+
+@triton.jit
+def _send_along_flips(
+    program,
+    scale,
+    state,
+    out,
+    target,
+    source,
+    weight,
+    n_arcs,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    is_last,
+    ARCS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    arc = program * ARCS + tl.arange(0, ARCS)
+    value = tl.load(weight + arc, mask=arc < n_arcs, other=0.0)
+    # What weighs nothing fills up the arrays.
+    is_arc = value != 0
+    end = tl.load(target + arc, mask=is_arc, other=0).to(tl.int32)
+    neighbor = tl.load(source + arc, mask=is_arc, other=0).to(tl.int32)
+    model = end // n_nodes
+    node = (end - model * n_nodes).to(tl.int64)[:, None]
+    neighbor = (neighbor - model * n_nodes).to(tl.int64)[:, None]
+    model, unit = model[:, None], tl.arange(0, UNITS)[None, :]
+    there = is_arc[:, None] & (unit < width)
+    theirs = tl.load(
+        state + neighbor * total + model * width + unit, mask=there, other=0.0
+    )
+    _add_messages(
+        out,
+        value[:, None] * theirs,
+        node,
+        model,
+        unit,
+        there,
+        scale,
+        n_nodes,
+        total,
+        width,
+        of_model,
+        share,
+        is_last,
+    )
+
+
+@triton.jit
+def _add_messages(
+    out,
+    message,
+    node,
+    model,
+    unit,
+    there,
+    scale,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    is_last,
+):
+    factor = tl.load(scale + model * of_model + node, mask=there, other=0.0)
+    message *= share * factor
+    # The last step's result is laid out as scores are, and isn't scaled for a next one.
+    if is_last:
+        at = (model.to(tl.int64) * n_nodes + node) * width + unit
+    else:
+        message *= factor
+        at = node * total + model * width + unit
+    tl.atomic_add(out + at, message, mask=there, sem="relaxed")
+
+
+def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+    """Multiply each model's matrices.
+
+    Features, which all models share, are read once for all of them, and drawn in the
+    tile that they are multiplied in.
+    """
+    n_models, n_features, width = weight.shape
+    if drawn is None and n_models == 1:
+        return x @ weight
+    n_nodes = x.shape[1]
+    out = torch.empty(n_models, n_nodes, width, device=x.device)
+    if not out.numel():
+        return out
+    units = _units_at_once(width)
+    grid = triton.cdiv(n_nodes, _TILE) * n_models, triton.cdiv(width, units)
+    with torch.cuda.device_of(x):
+        _model_product[grid](
+            x,
+            _halved(weight),
+            out,
+            *_draw_of(drawn),
+            n_models,
+            n_nodes,
+            n_features,
+            x.stride(1),
+            x.stride(0) if len(x) > 1 else 0,
+            width,
+            DRAWN=drawn is not None,
+            NODES=_TILE,
+            FEATURES=_STEP,
+            UNITS=units,
+            num_warps=_TILE // 16,
+            num_stages=2,
+        )
+    return out
+
+
+def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+    """Multiply each model's transposed ``x`` by its ``grad``.
+
+    The sum over nodes is cut into parts, which are added up in their order.
+    """
+    n_models, n_nodes, width = grad.shape
+    if drawn is None and n_models == 1:
+        return x.mT @ grad
+    n_features = x.shape[2]
+    if not n_nodes * n_features * width:
+        return grad.new_zeros(n_models, n_features, width)
+    units = _units_at_once(width)
+    features = min(_TILE, max(64, triton.next_power_of_2(n_features)))
+    tiles = triton.cdiv(n_features, features) * n_models
+    most_parts = triton.cdiv(_PROGRAMS, tiles * triton.cdiv(width, units))
+    length = max(triton.cdiv(n_nodes, most_parts), _LEAST_NODES)
+    length = triton.cdiv(length, _STEP) * _STEP
+    n_parts = triton.cdiv(n_nodes, length)
+    out = torch.empty(n_parts, n_models, n_features, width, device=x.device)
+    grid = tiles * n_parts, triton.cdiv(width, units)
+    with torch.cuda.device_of(x):
+        _transposed_product[grid](
+            x,
+            _halved(grad),
+            out,
+            *_draw_of(drawn),
+            n_models,
+            n_nodes,
+            n_features,
+            x.stride(1),
+            x.stride(0) if len(x) > 1 else 0,
+            width,
+            length,
+            DRAWN=drawn is not None,
+            NODES=_STEP,
+            FEATURES=features,
+            UNITS=units,
+            num_warps=features // 16,
+            num_stages=2,
+        )
+    return out[0] if n_parts == 1 else out.sum(0)
+
+
+def _draw_of(drawn: Drawn | None) -> tuple[Tensor | int | None, ...]:
+    """Return seeds, chances with their strides, and scales."""
+    if drawn is None:
+        return None, None, 0, 0, None
+    n_chances = drawn.keep.shape[1]
+    return drawn.seed, drawn.keep, n_chances, int(n_chances > 1), drawn.scale
+
+
+def _units_at_once(width: int) -> int:
+    """Return the columns of a tile: all, if there is room, so that draws serve them."""
+    return max(16, min(triton.next_power_of_2(width), _MOST_UNITS))
+
+
+def _halved(factor: Tensor) -> Tensor:
+    """Lay a factor down as tensor cores take it.
+
+    They read the first 19 bits of a float32. So a number is cut in two halves, and each
+    half's matrix is transposed, and filled up with zeros to a whole number of steps.
+    """
+    n_models, length, width = factor.shape
+    padded = triton.cdiv(length, _STEP) * _STEP
+    out = torch.empty(2, n_models, width, padded, device=factor.device)
+    units = min(triton.next_power_of_2(width), _STEP)
+    grid = padded // _STEP, triton.cdiv(width, units), n_models
+    _halve[grid](
+        factor,
+        out,
+        *factor.stride(),
+        length,
+        padded,
+        width,
+        LENGTH=_STEP,
+        UNITS=units,
+        num_warps=_WARPS,
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["length"])
+def _halve(
+    factor,
+    out,
+    of_model,
+    of_place,
+    of_unit,
+    length,
+    padded,
+    width,
+    LENGTH: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    place = tl.program_id(0) * LENGTH + tl.arange(0, LENGTH)[:, None]
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)[None, :]
+    model = tl.program_id(2).to(tl.int64)
+    value = tl.load(
+        factor + model * of_model + place.to(tl.int64) * of_place + unit * of_unit,
+        mask=(place < length) & (unit < width),
+        other=0.0,
+    )
+    first, rest = _halves(value)
+    out += (model * width + unit) * padded + place
+    tl.store(out, first, mask=unit < width)
+    out += tl.num_programs(2).to(tl.int64) * width * padded
+    tl.store(out, rest, mask=unit < width)
+
+
+@triton.jit
+def _halves(values):
+    first = values.to(tl.uint32, bitcast=True) & 0xFFFFE000
+    first = first.to(tl.float32, bitcast=True)
+    return first, values - first
+
+
+# Models vary fastest, so that features that one has read are in the cache for others.
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
+def _model_product(
+    x,
+    halves,
+    out,
+    seed,
+    keep,
+    keep_of_model,
+    keep_of_node,
+    scale,
+    n_models,
+    n_nodes,
+    n_features,
+    stride,
+    of_model,
+    width,
+    DRAWN: tl.constexpr,
+    NODES: tl.constexpr,
+    FEATURES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    model = (tl.program_id(0) % n_models).to(tl.int64)
+    node = tl.program_id(0) // n_models * NODES + tl.arange(0, NODES)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    x += model * of_model
+    padded = tl.cdiv(n_features, FEATURES) * FEATURES
+    total = tl.zeros([NODES, UNITS], dtype=tl.float32)
+    for first in range(0, n_features, FEATURES):
+        feature = first + tl.arange(0, FEATURES)
+        values = _features(
+            x,
+            seed,
+            keep,
+            keep_of_model,
+            keep_of_node,
+            model,
+            node,
+            feature,
+            n_nodes,
+            n_features,
+            stride,
+            DRAWN,
+        )
+        total = _dot(
+            values, halves, feature, unit, total, model, n_models, padded, width
+        )
+    if DRAWN:
+        total *= tl.load(scale + model)
+    row = model * n_nodes + node
+    tl.store(
+        out + row[:, None] * width + unit[None, :],
+        total,
+        mask=(node < n_nodes)[:, None] & (unit < width)[None, :],
+    )
+
+
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
+def _transposed_product(
+    x,
+    halves,
+    out,
+    seed,
+    keep,
+    keep_of_model,
+    keep_of_node,
+    scale,
+    n_models,
+    n_nodes,
+    n_features,
+    stride,
+    of_model,
+    width,
+    length,
+    DRAWN: tl.constexpr,
+    NODES: tl.constexpr,
+    FEATURES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    n_tiles = tl.cdiv(n_features, FEATURES)
+    tile = tl.program_id(0) // n_models
+    model = (tl.program_id(0) % n_models).to(tl.int64)
+    feature = tile % n_tiles * FEATURES + tl.arange(0, FEATURES)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    part = tile // n_tiles
+    x += model * of_model
+    padded = tl.cdiv(n_nodes, NODES) * NODES
+    total = tl.zeros([FEATURES, UNITS], dtype=tl.float32)
+    for first in range(part * length, min(part * length + length, n_nodes), NODES):
+        node = first + tl.arange(0, NODES)
+        values = _features(
+            x,
+            seed,
+            keep,
+            keep_of_model,
+            keep_of_node,
+            model,
+            node,
+            feature,
+            n_nodes,
+            n_features,
+            stride,
+            DRAWN,
+        )
+        values = tl.trans(values)
+        total = _dot(values, halves, node, unit, total, model, n_models, padded, width)
+    if DRAWN:
+        total *= tl.load(scale + model)
+    row = (part * n_models + model) * n_features + feature
+    tl.store(
+        out + row[:, None] * width + unit[None, :],
+        total,
+        mask=(feature < n_features)[:, None] & (unit < width)[None, :],
+    )
+
+
+@triton.jit
+def _features(
+    x,
+    seed,
+    keep,
+    keep_of_model,
+    keep_of_node,
+    model,
+    node,
+    feature,
+    n_nodes,
+    n_features,
+    stride,
+    DRAWN: tl.constexpr,
+):
+    """Read a tile of features, and drop what the model drops, as `_drop` does.
+
+    What lies beyond a row's features, up to the next row, is read with it.
+    """
+    is_node = node < n_nodes
+    values = tl.load(
+        x + node.to(tl.int64)[:, None] * stride + feature[None, :],
+        mask=is_node[:, None] & (feature < stride)[None, :],
+        other=0.0,
+    )
+    if DRAWN:
+        keep += model * keep_of_model + node * keep_of_node
+        chance = tl.load(keep, mask=is_node, other=0.0)[:, None]
+        # Of 24 bits: as whole numbers they are compared sooner.
+        limit = tl.ceil(chance * (1 << 24)).to(tl.uint32)
+        draw = _bits(tl.load(seed + model), node[:, None] * n_features + feature) >> 8
+        values = tl.where(draw < limit, values, 0.0)
+    return values
+
+
+@triton.jit
+def _dot(values, halves, place, unit, total, model, n_models, padded, width):
+    """Add a product of tiles, about as exact as float32's, to a total."""
+    halves += model * width * padded + unit.to(tl.int64)[:, None] * padded
+    halves += place[None, :]
+    is_unit = (unit < width)[:, None]
+    right_first = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
+    halves += n_models.to(tl.int64) * width * padded
+    right_rest = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
+    left_first, left_rest = _halves(values)
+    total = tl.dot(left_rest, right_first, total, input_precision="tf32")
+    total = tl.dot(left_first, right_rest, total, input_precision="tf32")
+    return tl.dot(left_first, right_first, total, input_precision="tf32")
 
 
 @triton.jit
@@ -160,15 +848,19 @@ def _mix(key):
 
 
 @triton.jit
+def _bits(seed, entry):
+    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    return _mix(_mix(entry.to(tl.uint32) ^ low) + high)
+
+
+@triton.jit
 def _uniform(seed, entry):
     """Return a number in [0, 1) for each entry.
 
     All threads that share a value draw it for themselves: a hash costs them a tenth
     of what a generator for cryptography does.
     """
-    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    key = _mix(_mix(entry.to(tl.uint32) ^ low) + high)
-    return (key >> 8).to(tl.float32) * (1 / (1 << 24))
+    return (_bits(seed, entry) >> 8).to(tl.float32) * (1 / (1 << 24))
 
 
 # A graph of one more model would be compiled for anew, were its size divisible by 16.
@@ -202,7 +894,8 @@ def _product(
     total = tl.zeros([ROWS, WIDTH], dtype=dense.dtype.element_ty)
     first = block.to(tl.int64) * n_columns
     longest = tl.max(end - begin, axis=0)
-    done = 0
+    split, n_splits = tl.program_id(2), tl.num_programs(2)
+    done = split * NEIGHBORS
     while done < longest:
         place = begin[:, None] + done + tl.arange(0, NEIGHBORS)[None, :]
         there = place < end[:, None]
@@ -227,8 +920,9 @@ def _product(
             other=0.0,
         )
         total += tl.sum(value[:, :, None] * part, axis=1)
-        done += NEIGHBORS
-    target = (block.to(tl.int64) * n_rows + row) * width
+        done += n_splits * NEIGHBORS
+    target = split.to(tl.int64) * tl.num_programs(1) + block
+    target = (target * n_rows + row) * width
     tl.store(
         out + target[:, None] + unit[None, :],
         total,
@@ -239,6 +933,7 @@ def _product(
 def drop(values: Tensor, drawn: Drawn) -> Tensor:
     """Draw dropout of one dense matrix for each block."""
     n_blocks, (n_nodes, width) = len(drawn.scale), values.shape
+    values = values.contiguous()
     out = torch.empty(n_blocks, n_nodes, width, device=values.device)
     with torch.cuda.device_of(values):
         _drop[(triton.cdiv(n_nodes * width, _CHUNK), n_blocks)](
@@ -450,3 +1145,261 @@ def _copy_where(chosen, source, target, count, CHUNK: tl.constexpr):
         at = model.to(tl.int64) * count + place
         value = tl.load(source + at, mask=place < count)
         tl.store(target + at, value, mask=place < count)
+
+
+def step_sizes(
+    n_steps: Tensor,
+    epoch: Tensor,
+    *,
+    rates: Tensor,
+    decay: Tensor,
+    least: Tensor,
+    min_iter: Tensor,
+    betas: tuple[float, float],
+) -> tuple[Tensor, Tensor]:
+    """Count a step, and say what `adam` takes it with."""
+    n_models = len(rates)
+    size = torch.empty(n_models, device=rates.device)
+    root = torch.empty((), device=rates.device)
+    with torch.cuda.device_of(rates):
+        _step_sizes[(1,)](
+            n_steps,
+            epoch,
+            rates,
+            decay,
+            least,
+            min_iter,
+            size,
+            root,
+            n_models,
+            LOG_FIRST=math.log(betas[0]),
+            LOG_SECOND=math.log(betas[1]),
+            MODELS=triton.next_power_of_2(n_models),
+            num_warps=1,
+        )
+    return size, root
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _step_sizes(
+    n_steps,
+    epoch,
+    rates,
+    decay,
+    least,
+    min_iter,
+    size,
+    root,
+    n_models,
+    LOG_FIRST: tl.constexpr,
+    LOG_SECOND: tl.constexpr,
+    MODELS: tl.constexpr,
+):
+    model = tl.arange(0, MODELS)
+    there = model < n_models
+    steps = tl.load(n_steps) + 1
+    epochs = tl.load(epoch) - tl.load(min_iter + model, mask=there, other=0.0)
+    log_decay = tl.log(tl.load(decay + model, mask=there, other=1.0))
+    # A decay to 0 hasn't begun before the first of these epochs.
+    decayed = tl.where(epochs > 0, tl.exp(epochs * log_decay), 1.0)
+    rate = tl.load(rates + model, mask=there, other=0.0) * decayed
+    rate = tl.maximum(rate, tl.load(least + model, mask=there, other=0.0))
+    done = steps.to(tl.float64)
+    tl.store(
+        size + model, (-rate / (1 - tl.exp(done * LOG_FIRST))).to(tl.float32), there
+    )
+    tl.store(root, tl.sqrt(1 - tl.exp(done * LOG_SECOND)).to(tl.float32))
+    tl.debug_barrier()  # all have read what one of them writes
+    tl.store(n_steps, steps)
+
+
+def validate(
+    logits: Tensor,
+    nodes: tuple[Tensor, Tensor, Tensor, Tensor],
+    sizes: Tensor,
+    temperatures: Tensor,
+    as_it_is: int,
+) -> Tensor:
+    """Return each model's cross-entropy, accuracy and least cross-entropy of all."""
+    n_models, _, width = logits.shape
+    _, index, target, weight = nodes
+    out = torch.empty(3, n_models, device=logits.device)
+    units = triton.next_power_of_2(width)
+    with torch.cuda.device_of(logits):
+        _validate[(n_models,)](
+            logits.contiguous(),
+            index,
+            target,
+            weight,
+            sizes,
+            temperatures,
+            out,
+            n_models,
+            width,
+            AS_IT_IS=as_it_is,
+            N_TEMPERATURES=len(temperatures),
+            TEMPERATURES=triton.next_power_of_2(len(temperatures)),
+            MODELS=triton.next_power_of_2(n_models),
+            NODES=max(1, _CHUNK // units),
+            UNITS=units,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _validate(
+    logits,
+    index,
+    target,
+    weight,
+    sizes,
+    temperatures,
+    out,
+    n_models,
+    width,
+    AS_IT_IS: tl.constexpr,
+    N_TEMPERATURES: tl.constexpr,
+    TEMPERATURES: tl.constexpr,
+    MODELS: tl.constexpr,
+    NODES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    model = tl.program_id(0)
+    size = tl.load(sizes + model)
+    others = tl.arange(0, MODELS)
+    first = tl.sum(tl.load(sizes + others, mask=others < model, other=0), axis=0)
+    unit = tl.arange(0, UNITS)[None, :]
+    number = tl.arange(0, TEMPERATURES)[None, :]
+    right = tl.zeros([NODES], dtype=tl.float32)
+    losses = tl.zeros([NODES, TEMPERATURES], dtype=tl.float32)
+    for done in range(0, size, NODES):
+        place = done + tl.arange(0, NODES)
+        there = place < size
+        place += first
+        node = tl.load(index + place, mask=there, other=0)
+        own = tl.load(target + place, mask=there, other=0)
+        share = tl.load(weight + place, mask=there, other=0.0)
+        # Nodes past the end are as sure of a class as can be, and weigh nothing.
+        scores = tl.load(
+            logits + node[:, None] * width + unit,
+            mask=there[:, None] & (unit < width),
+            other=-float("inf"),
+        )
+        scores = tl.where(there[:, None] | (unit > 0), scores, 0.0)
+        is_own = unit == own[:, None]
+        right += tl.where(there & (tl.argmax(scores, axis=1) == own), 1.0, 0.0)
+        for i in range(N_TEMPERATURES):
+            scaled = scores / tl.load(temperatures + i)
+            top = tl.max(scaled, axis=1)
+            total = tl.sum(tl.exp(scaled - top[:, None]), axis=1)
+            of_own = tl.sum(tl.where(is_own, scaled, 0.0), axis=1)
+            loss = share * (tl.log(total) + top - of_own)
+            losses += tl.where(number == i, loss[:, None], 0.0)
+    each = tl.sum(losses, axis=0)
+    number = tl.arange(0, TEMPERATURES)
+    tl.store(out + model, tl.sum(tl.where(number == AS_IT_IS, each, 0.0), axis=0))
+    right = tl.sum(right, axis=0) / tl.maximum(size, 1).to(tl.float32)
+    tl.store(out + n_models + model, right)
+    least = tl.min(tl.where(number < N_TEMPERATURES, each, float("inf")), axis=0)
+    # The least of numbers, of which one is none, is none.
+    has_nan = tl.max((each != each).to(tl.int32), axis=0) > 0
+    tl.store(out + 2 * n_models + model, tl.where(has_nan, float("nan"), least))
+
+
+def judge(
+    reached: Tensor | None,
+    last_loss: Tensor,
+    *,
+    epoch: Tensor,
+    alive: Tensor,
+    best_score: Tensor,
+    best_epoch: Tensor,
+    watched: Tensor,
+    tol: Tensor,
+    min_iter: Tensor,
+    max_iter: Tensor,
+    patience: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Find the models that are the best so far, and those that go on."""
+    n_models = len(alive)
+    figures = torch.empty(5, n_models, device=alive.device)
+    chosen = torch.empty_like(alive)
+    with torch.cuda.device_of(alive):
+        _judge[(1,)](
+            reached,
+            last_loss,
+            epoch,
+            alive,
+            best_score,
+            best_epoch,
+            watched,
+            tol,
+            min_iter,
+            max_iter,
+            patience,
+            figures,
+            chosen,
+            n_models,
+            MODELS=triton.next_power_of_2(n_models),
+            num_warps=1,
+        )
+    return figures, chosen
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _judge(
+    reached,
+    last_loss,
+    epoch,
+    alive,
+    best_score,
+    best_epoch,
+    watched,
+    tol,
+    min_iter,
+    max_iter,
+    patience,
+    figures,
+    chosen,
+    n_models,
+    MODELS: tl.constexpr,
+):
+    model = tl.arange(0, MODELS)
+    there = model < n_models
+    now = tl.load(epoch)
+    loss = tl.load(last_loss + model, mask=there, other=0.0)
+    here = tl.load(alive + model, mask=there, other=0) != 0
+    here &= tl.abs(loss) < float("inf")
+    best = tl.load(best_epoch + model, mask=there, other=0.0)
+    goes_on = now < tl.load(max_iter + model, mask=there, other=0.0)
+    val_loss = tl.zeros([MODELS], dtype=tl.float32)
+    accuracy = val_loss
+    if reached is None:
+        better = here & (now >= tl.load(max_iter + model, mask=there, other=0.0))
+        best = tl.where(better, now, best)
+    else:
+        val_loss = tl.load(reached + model, mask=there, other=0.0)
+        accuracy = tl.load(reached + n_models + model, mask=there, other=0.0)
+        calibrated = tl.load(reached + 2 * n_models + model, mask=there, other=0.0)
+        number = tl.load(watched + model, mask=there, other=0)
+        score = tl.where(number == 1, -val_loss, accuracy)
+        score = tl.where(number == 0, -calibrated, score).to(tl.float64)
+        before = tl.load(best_score + model, mask=there, other=0.0)
+        better = here & (score > before + tl.load(tol + model, mask=there, other=0.0))
+        best = tl.where(better, now, best)
+        waits = now < tl.load(min_iter + model, mask=there, other=0.0)
+        waits |= now - best < tl.load(patience + model, mask=there, other=0.0)
+        goes_on &= waits
+        tl.debug_barrier()  # all have read what one of them writes
+        tl.store(best_score + model, tl.where(better, score, before), mask=there)
+    goes_on &= here
+    tl.debug_barrier()
+    tl.store(best_epoch + model, best, mask=there)
+    tl.store(alive + model, goes_on, mask=there)
+    tl.store(chosen + model, better, mask=there)
+    tl.store(figures + model, val_loss, mask=there)
+    tl.store(figures + n_models + model, accuracy, mask=there)
+    tl.store(figures + 2 * n_models + model, loss, mask=there)
+    tl.store(figures + 3 * n_models + model, goes_on.to(tl.float32), mask=there)
+    tl.store(figures + 4 * n_models + model, best.to(tl.float32), mask=there)

@@ -36,7 +36,6 @@ from sktifa.device import free_memory, on_device
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.graph import Graph
 from sktifa.tensors.capture import capture, snapshot
-from sktifa.tensors.features import dense_fill
 from sktifa.tensors.kernels import cpu, kernels_for
 from sktifa.training.batch import Batch, LabeledNodes
 from sktifa.training.encoders import (
@@ -130,8 +129,6 @@ def models_at_once(
     n, width = graph.n_nodes, spec.hidden_size
     features = graph.features
     stored = features.nnz if sparse.issparse(features) else n * graph.n_features
-    if device.type == "cuda" and stored > dense_fill(device) * n * graph.n_features:
-        stored = n * graph.n_features  # each model drops from a dense copy
     a_model = 4 * (
         2 * stored
         + 4 * graph.adjacency.nnz

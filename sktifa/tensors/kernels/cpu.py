@@ -212,7 +212,7 @@ def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
         torch.mm(left, right, out=out)
 
 
-def matmul(x: Tensor, weight: Tensor) -> Tensor:
+def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's matrices; sums don't depend on models or threads.
 
     Parameters
@@ -221,11 +221,15 @@ def matmul(x: Tensor, weight: Tensor) -> Tensor:
         One for all, or one each.
     weight : Tensor of float32, shape (n_models, m, width)
         Each model's.
+    drawn : Drawn, default=None
+        Dropout of an `x` that is one for all.
 
     Returns
     -------
     Tensor of float32, shape (n_models, n, width)
     """
+    if drawn is not None:
+        x = drop(x[0], drawn)
     n_models, n = weight.shape[0], x.shape[1]
     out = torch.empty(n_models, n, weight.shape[2])
     x, weight = x.detach().expand(n_models, -1, -1), weight.detach()
@@ -240,7 +244,7 @@ def matmul(x: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
-def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
+def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's transposed ``x`` by its ``grad``.
 
     Parameters
@@ -249,11 +253,15 @@ def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
         One for all, or one each.
     grad : Tensor of float32, shape (n_models, n, width)
         Each model's.
+    drawn : Drawn, default=None
+        Dropout of an `x` that is one for all.
 
     Returns
     -------
     Tensor of float32, shape (n_models, m, width)
     """
+    if drawn is not None:
+        x = drop(x[0], drawn)
     n_models, n, width = grad.shape
     x, grad = x.detach().expand(n_models, -1, -1), grad.detach()
     n_parts = max(-(-n // _ROWS), 1)

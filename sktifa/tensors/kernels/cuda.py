@@ -26,6 +26,10 @@ __all__ = [
 # wide (measured on an H100: a third faster than 1024 for both).
 _MOST_NEIGHBORS = 16
 _CHUNK, _WARPS = 1024, 4
+# A tile of a product with features: its nodes or features, how many of the others are
+# read at a time, and its columns at most. Programs that fill a GPU.
+_NODES, _FEATURES, _STEP, _MOST_UNITS = 64, 64, 32, 128
+_PROGRAMS = 528
 
 
 def csr_product(
@@ -135,18 +139,261 @@ def _add_arcs(
     tl.atomic_add(out + end[:, None] + unit, message, mask=there, sem="relaxed")
 
 
-def matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply each model's matrices."""
-    if x.shape[0] == 1 < weight.shape[0]:  # one for all: their weights side by side
-        wide = weight.transpose(0, 1).reshape(weight.shape[1], -1)
-        product = (x[0] @ wide).view(x.shape[1], weight.shape[0], -1)
-        return product.transpose(0, 1).contiguous()
-    return x @ weight
+def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+    """Multiply each model's matrices.
+
+    Features, which all models share, are read once for all of them, and drawn in the
+    tile that they are multiplied in.
+    """
+    n_models, n_features, width = weight.shape
+    if drawn is None and len(x) == n_models:
+        return x @ weight
+    n_nodes = x.shape[1]
+    out = torch.empty(n_models, n_nodes, width, device=x.device)
+    if not out.numel():
+        return out
+    units = _units_at_once(width)
+    grid = triton.cdiv(n_nodes, _NODES) * n_models, triton.cdiv(width, units)
+    with torch.cuda.device_of(x):
+        _features_product[grid](
+            x,
+            weight.contiguous(),
+            out,
+            *_draw_of(drawn),
+            n_models,
+            n_nodes,
+            n_features,
+            x.stride(1),
+            width,
+            DRAWN=drawn is not None,
+            OF_NODE=drawn is not None and drawn.keep.shape[1] > 1,
+            NODES=_NODES,
+            FEATURES=_STEP,
+            UNITS=units,
+            num_warps=_WARPS,
+        )
+    return out
 
 
-def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
-    """Multiply each model's transposed ``x`` by its ``grad``."""
-    return x.mT @ grad
+def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+    """Multiply each model's transposed ``x`` by its ``grad``.
+
+    The sum over nodes is cut into parts, which are added up in their order.
+    """
+    n_models, n_nodes, width = grad.shape
+    if drawn is None and len(x) == n_models:
+        return x.mT @ grad
+    n_features = x.shape[2]
+    if not n_nodes * n_features * width:
+        return grad.new_zeros(n_models, n_features, width)
+    units = _units_at_once(width)
+    tiles = triton.cdiv(n_features, _FEATURES) * n_models
+    most_parts = triton.cdiv(_PROGRAMS, tiles * triton.cdiv(width, units))
+    length = triton.cdiv(triton.cdiv(n_nodes, most_parts), _STEP) * _STEP
+    n_parts = triton.cdiv(n_nodes, length)
+    out = torch.empty(n_parts, n_models, n_features, width, device=x.device)
+    grid = tiles * n_parts, triton.cdiv(width, units)
+    with torch.cuda.device_of(x):
+        _transposed_features_product[grid](
+            x,
+            grad.contiguous(),
+            out,
+            *_draw_of(drawn),
+            n_models,
+            n_nodes,
+            n_features,
+            x.stride(1),
+            width,
+            length,
+            DRAWN=drawn is not None,
+            OF_NODE=drawn is not None and drawn.keep.shape[1] > 1,
+            NODES=_STEP,
+            FEATURES=_FEATURES,
+            UNITS=units,
+            num_warps=_WARPS,
+        )
+    return out[0] if n_parts == 1 else out.sum(0)
+
+
+def _draw_of(drawn: Drawn | None) -> tuple[Tensor | None, ...]:
+    return (None,) * 3 if drawn is None else (drawn.seed, drawn.keep, drawn.scale)
+
+
+def _units_at_once(width: int) -> int:
+    """Return the columns of a tile: all, if there is room, so that draws serve them."""
+    return max(16, min(triton.next_power_of_2(width), _MOST_UNITS))
+
+
+# Models vary fastest, so that features that one has read are in the cache for others.
+@triton.jit(do_not_specialize=["n_models", "n_nodes"])
+def _features_product(
+    x,
+    weight,
+    out,
+    seed,
+    keep,
+    scale,
+    n_models,
+    n_nodes,
+    n_features,
+    stride,
+    width,
+    DRAWN: tl.constexpr,
+    OF_NODE: tl.constexpr,
+    NODES: tl.constexpr,
+    FEATURES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    model = (tl.program_id(0) % n_models).to(tl.int64)
+    node = tl.program_id(0) // n_models * NODES + tl.arange(0, NODES)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    is_node, is_unit = node < n_nodes, unit < width
+    weight += model * n_features * width
+    total = tl.zeros([NODES, UNITS], dtype=tl.float32)
+    for first in range(0, n_features, FEATURES):
+        feature = first + tl.arange(0, FEATURES)
+        part = _features(
+            x,
+            seed,
+            keep,
+            model,
+            node,
+            feature,
+            n_nodes,
+            n_features,
+            stride,
+            DRAWN,
+            OF_NODE,
+        )
+        factor = tl.load(
+            weight + feature[:, None] * width + unit[None, :],
+            mask=(feature < n_features)[:, None] & is_unit[None, :],
+            other=0.0,
+        )
+        total += _dot(part, factor)
+    if DRAWN:
+        total *= tl.load(scale + model)
+    row = model * n_nodes + node
+    tl.store(
+        out + row[:, None] * width + unit[None, :],
+        total,
+        mask=is_node[:, None] & is_unit[None, :],
+    )
+
+
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "length"])
+def _transposed_features_product(
+    x,
+    grad,
+    out,
+    seed,
+    keep,
+    scale,
+    n_models,
+    n_nodes,
+    n_features,
+    stride,
+    width,
+    length,
+    DRAWN: tl.constexpr,
+    OF_NODE: tl.constexpr,
+    NODES: tl.constexpr,
+    FEATURES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    model = (tl.program_id(0) % n_models).to(tl.int64)
+    tile = tl.program_id(0) // n_models
+    n_tiles = tl.cdiv(n_features, FEATURES)
+    feature = tile % n_tiles * FEATURES + tl.arange(0, FEATURES)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    is_feature, is_unit = feature < n_features, unit < width
+    part = tile // n_tiles
+    grad += model * n_nodes * width
+    total = tl.zeros([FEATURES, UNITS], dtype=tl.float32)
+    for first in range(part * length, min(part * length + length, n_nodes), NODES):
+        node = first + tl.arange(0, NODES)
+        values = _features(
+            x,
+            seed,
+            keep,
+            model,
+            node,
+            feature,
+            n_nodes,
+            n_features,
+            stride,
+            DRAWN,
+            OF_NODE,
+        )
+        factor = tl.load(
+            grad + node.to(tl.int64)[:, None] * width + unit[None, :],
+            mask=(node < n_nodes)[:, None] & is_unit[None, :],
+            other=0.0,
+        )
+        total += _dot(tl.trans(values), factor)
+    if DRAWN:
+        total *= tl.load(scale + model)
+    row = (part * n_models + model) * n_features + feature
+    tl.store(
+        out + row[:, None] * width + unit[None, :],
+        total,
+        mask=is_feature[:, None] & is_unit[None, :],
+    )
+
+
+@triton.jit
+def _features(
+    x,
+    seed,
+    keep,
+    model,
+    node,
+    feature,
+    n_nodes,
+    n_features,
+    stride,
+    DRAWN: tl.constexpr,
+    OF_NODE: tl.constexpr,
+):
+    """Read a tile of features, and drop what the model drops, as `_drop` does.
+
+    What lies beyond a row's features, up to the next row, is read with it.
+    """
+    is_node = node < n_nodes
+    values = tl.load(
+        x + node.to(tl.int64)[:, None] * stride + feature[None, :],
+        mask=is_node[:, None] & (feature < stride)[None, :],
+        other=0.0,
+    )
+    if DRAWN:
+        if OF_NODE:
+            chance = tl.load(keep + model * n_nodes + node, mask=is_node, other=0.0)
+            chance = chance[:, None]
+        else:
+            chance = tl.load(keep + model)
+        # Of 24 bits: as whole numbers they are compared sooner.
+        limit = tl.ceil(chance * (1 << 24)).to(tl.uint32)
+        draw = _bits(tl.load(seed + model), node[:, None] * n_features + feature) >> 8
+        values = tl.where(draw < limit, values, 0.0)
+    return values
+
+
+@triton.jit
+def _dot(left, right):
+    """Multiply as exactly as float32 does, on units that read its first 19 bits."""
+    left_first, left_rest = _halves(left)
+    right_first, right_rest = _halves(right)
+    product = tl.dot(left_rest, right_first, input_precision="tf32")
+    product = tl.dot(left_first, right_rest, product, input_precision="tf32")
+    return tl.dot(left_first, right_first, product, input_precision="tf32")
+
+
+@triton.jit
+def _halves(values):
+    first = (values.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(
+        tl.float32, bitcast=True
+    )
+    return first, values - first
 
 
 @triton.jit
@@ -160,15 +407,19 @@ def _mix(key):
 
 
 @triton.jit
+def _bits(seed, entry):
+    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    return _mix(_mix(entry.to(tl.uint32) ^ low) + high)
+
+
+@triton.jit
 def _uniform(seed, entry):
     """Return a number in [0, 1) for each entry.
 
     All threads that share a value draw it for themselves: a hash costs them a tenth
     of what a generator for cryptography does.
     """
-    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    key = _mix(_mix(entry.to(tl.uint32) ^ low) + high)
-    return (key >> 8).to(tl.float32) * (1 / (1 << 24))
+    return (_bits(seed, entry) >> 8).to(tl.float32) * (1 / (1 << 24))
 
 
 # A graph of one more model would be compiled for anew, were its size divisible by 16.
@@ -239,6 +490,7 @@ def _product(
 def drop(values: Tensor, drawn: Drawn) -> Tensor:
     """Draw dropout of one dense matrix for each block."""
     n_blocks, (n_nodes, width) = len(drawn.scale), values.shape
+    values = values.contiguous()
     out = torch.empty(n_blocks, n_nodes, width, device=values.device)
     with torch.cuda.device_of(values):
         _drop[(triton.cdiv(n_nodes * width, _CHUNK), n_blocks)](

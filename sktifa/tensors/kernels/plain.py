@@ -60,13 +60,17 @@ def add_arcs(
     out.view(-1, out.shape[2]).index_add_(0, target, messages)
 
 
-def matmul(x: Tensor, weight: Tensor) -> Tensor:
+def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's matrices."""
+    if drawn is not None:
+        x = drop(x[0], drawn)
     return x @ weight
 
 
-def transposed_matmul(x: Tensor, grad: Tensor) -> Tensor:
+def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's transposed ``x`` by its ``grad``."""
+    if drawn is not None:
+        x = drop(x[0], drawn)
     return x.mT @ grad
 
 

@@ -10,7 +10,7 @@ perturbation changes is added for the few arcs that it flips.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from scipy import sparse
 from torch import Tensor
 
 from sktifa.tensors.kernels import kernels_for
+
+# Slots of a row that a program reads.
+_PART_SIZES = (8, 16, 32)
 
 __all__ = ["Adjacency", "csr_product", "index_tensor", "to_csr", "value_tensor"]
 
@@ -250,6 +253,20 @@ class Adjacency:
         """
         return _Symmetric.apply(h, self._normalized)
 
+    def propagated(self, scores: Tensor, steps: int, teleport: float) -> Tensor:
+        """Take APPNP's steps ``h <- (1 - teleport) P h + teleport * scores``.
+
+        P is GCN's propagation, and h begins as `scores`. All steps together are a
+        polynomial of P, as symmetric as P.
+        """
+        if steps and hasattr(self.kernels, "propagate"):
+            walk = partial(self._propagated, steps=steps, teleport=teleport)
+            return _Symmetric.apply(scores, walk)
+        h = scores
+        for _ in range(steps):
+            h = torch.lerp(self.normalized(h), scores, teleport)
+        return h
+
     def mean(self, h: Tensor) -> Tensor:
         """Weighted mean over the neighbours; 0 for a node that has none."""
         return _Symmetric.apply(h, self._sum) * self._inverse_degree
@@ -280,6 +297,36 @@ class Adjacency:
             return self._product(self._gcn_values, h)
         # Each model has degrees of its own: they scale what goes in and comes out.
         return self._product(self._loop_values, h * self._scale).mul_(self._scale)
+
+    def _propagated(self, h: Tensor, steps: int, teleport: float) -> Tensor:
+        shared, flips = self._shared or self, self._flips
+        return self.kernels.propagate(
+            h.contiguous(),
+            (self.crow, self.col, self._loop_values),
+            shared.row_parts,
+            self._scale,
+            None if flips is None else (flips.target, flips.source, flips.weight),
+            steps,
+            teleport,
+        )
+
+    @cached_property
+    def row_parts(self) -> tuple[int, Tensor, Tensor]:
+        """Rows cut into parts of so many slots at most: where each begins, and its row.
+
+        How many there are, the device needn't say: some may have a row past the end.
+        """
+        n, n_slots = self.n_nodes, len(self.col)
+        mean = n_slots // max(n, 1)
+        most = next((size for size in _PART_SIZES if size > mean), _PART_SIZES[-1])
+        counts = (self.crow.diff() + (most - 1)).div(most, rounding_mode="floor")
+        ends = counts.cumsum(0)
+        number = torch.arange(n + n_slots // most, device=self.device)
+        row = torch.searchsorted(ends, number, right=True)
+        here = row.clamp(max=n - 1)
+        before = (ends - counts).index_select(0, here)
+        begin = self.crow.index_select(0, here) + most * (number - before)
+        return most, begin.int(), row.int()
 
     def _product(self, values: Tensor, h: Tensor) -> Tensor:
         h = h.contiguous()

@@ -412,10 +412,7 @@ class Encoder(nn.Module):
         h = self.layer(0, x, graph, draw)
         for index in range(1, self.n_layers):
             h = self.layer(index, h, graph, draw)
-        scores = h
-        for _ in range(self.propagation_steps):
-            h = self.propagate(h, scores, graph)
-        return h
+        return graph.propagated(h, self.propagation_steps, self.teleport)
 
 
 class ForeignEncoder(nn.Module):

@@ -59,6 +59,30 @@ def test_gradients_equal_autograd_through_the_dense_matrix(device):
         np.testing.assert_allclose(ours.grad.cpu(), reference.grad, atol=1e-4)
 
 
+def walked(matrix, scores, steps, teleport):
+    h = scores
+    for _ in range(steps):
+        h = (1 - teleport) * matrix @ h + teleport * scores
+    return h
+
+
+@pytest.mark.parametrize("n_models", [1, 2, 9])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_propagation_and_its_gradient_equal_dense_steps(steps, n_models, device):
+    dense = random_graph(n=70, weighted=True)
+    dense[0, 1:] = dense[1:, 0] = 0.7  # a row of several parts
+    graph = Adjacency.from_csr(sparse.csr_array(dense), device)
+    scores = torch.randn(n_models, 70, 7, generator=torch.Generator().manual_seed(0))
+    ours = scores.to(device).requires_grad_()
+    out = graph.propagated(ours, steps, 0.2)
+    reference = scores.double().requires_grad_()
+    expected = walked(torch.from_numpy(gcn_matrix(dense)), reference, steps, 0.2)
+    torch.testing.assert_close(out.double().cpu(), expected, rtol=1e-5, atol=1e-5)
+    (grad,) = torch.autograd.grad(out.square().sum(), ours)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), reference)
+    torch.testing.assert_close(grad.double().cpu(), wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, device):
     dense = random_graph(weighted=weighted)
@@ -90,6 +114,10 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
     ours = h.to(device).requires_grad_()
     for product, made in [
         (perturbed.normalized, gcn_matrix),
+        (
+            lambda h: perturbed.propagated(h, 3, 0.1),
+            lambda a: walked(gcn_matrix(a), np.eye(30), 3, 0.1),
+        ),
         (perturbed.mean, lambda a: a / np.maximum(a.sum(1), 1e-9)[:, None]),
     ]:
         operator = torch.from_numpy(np.stack([made(part) for part in changed])).double()

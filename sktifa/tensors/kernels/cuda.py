@@ -18,6 +18,7 @@ __all__ = [
     "csr_product",
     "drop",
     "matmul",
+    "propagate",
     "transposed_matmul",
 ]
 
@@ -137,6 +138,368 @@ def _add_arcs(
     message = tl.load(dense + begin[:, None] + unit, mask=there, other=0.0)
     message *= share[:, None]
     tl.atomic_add(out + end[:, None] + unit, message, mask=there, sem="relaxed")
+
+
+def propagate(
+    scores: Tensor,
+    graph: tuple[Tensor, Tensor, Tensor],
+    parts: tuple[int, Tensor, Tensor],
+    scale: Tensor,
+    flips: tuple[Tensor, Tensor, Tensor] | None,
+    steps: int,
+    teleport: float,
+) -> Tensor:
+    """Take steps of ``h <- (1 - teleport) D A D h + teleport * scores`` from scores on.
+
+    All models' columns are one wide matrix, of which each step but the last makes
+    ``D h``: it adds to what `scores` give, which is there beforehand. Long rows are cut
+    into parts, so that no program has more to do than others.
+
+    Parameters
+    ----------
+    scores : Tensor of float32, shape (n_models, n_nodes, width)
+        Each model's.
+    graph : tuple of Tensor
+        CSR arrays of A, as `csr_product` takes them.
+    parts : (int, Tensor, Tensor) of int32, shape (n_parts,)
+        Most slots of a part of a row, where each begins, and its row; a row past the
+        end is none.
+    scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
+        Diagonal of D.
+    flips : tuple of Tensor or None
+        What is added to A for each model: `target`, `source` and `weight`, as
+        `add_arcs` takes them.
+    steps : int
+        At least one.
+    teleport : float
+        Weight of the scores.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, n_nodes, width)
+    """
+    n_models, n_nodes, width = scores.shape
+    out = torch.empty_like(scores)
+    if not out.numel():
+        return out
+    crow, col, values = graph
+    length, begin, row = parts
+    total = n_models * width
+    states = torch.empty(steps, n_nodes, total, device=scores.device)
+    of_model = n_nodes if len(scale) > 1 else 0
+    columns = _columns_at_once(total)
+    tile = 2048 if columns >= 32 else 512
+    at_once = min(length, _MOST_NEIGHBORS, tile // columns)
+    together = max(1, tile // (columns * at_once))
+    units = triton.next_power_of_2(width)
+    arcs = max(1, 256 // units)
+    n_blocks = triton.cdiv(total, columns)
+    n_programs = triton.cdiv(len(row), together) * n_blocks
+    target, source, weight = flips or (None, None, None)
+    n_arcs = 0 if weight is None else len(weight)
+    with torch.cuda.device_of(scores):
+        rows = _CHUNK // columns
+        _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](
+            scores,
+            scale,
+            states,
+            out,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            steps,
+            teleport,
+            NODES=rows,
+            COLUMNS=columns,
+            num_warps=_WARPS,
+        )
+        for step in range(steps):
+            last = step == steps - 1
+            _propagation_step[(n_programs + triton.cdiv(n_arcs, arcs),)](
+                crow,
+                col,
+                values,
+                begin,
+                row,
+                scale,
+                states[step],
+                out if last else states[step + 1],
+                target,
+                source,
+                weight,
+                len(row),
+                n_arcs,
+                n_nodes,
+                total,
+                width,
+                of_model,
+                n_programs,
+                1 - teleport,
+                LAST=last,
+                LENGTH=length,
+                PARTS=together,
+                NEIGHBORS=at_once,
+                COLUMNS=columns,
+                ARCS=arcs,
+                UNITS=units,
+                num_warps=1,
+            )
+    return out
+
+
+def _columns_at_once(total: int) -> int:
+    """Return a tile's columns: wide ones, but not such as have few in the last tile."""
+    if total <= 32:
+        return triton.next_power_of_2(total)
+    return next(columns for columns in (128, 64, 32) if -total % columns < 32)
+
+
+@triton.jit(do_not_specialize=["n_nodes", "steps"])
+def _open_propagation(
+    scores,
+    scale,
+    states,
+    out,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    steps,
+    teleport,
+    NODES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Lay out what the scores give each state: the first one, and the others' share."""
+    n_blocks = tl.cdiv(total, COLUMNS)
+    column = tl.program_id(0) % n_blocks * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    node = tl.program_id(0) // n_blocks * NODES + tl.arange(0, NODES)[:, None]
+    there = (node < n_nodes) & (column < total)
+    node = node.to(tl.int64)
+    model, unit = column // width, column % width
+    at = (model.to(tl.int64) * n_nodes + node) * width + unit
+    score = tl.load(scores + at, mask=there, other=0.0)
+    scaled = score * tl.load(scale + model * of_model + node, mask=there, other=0.0)
+    tl.store(out + at, teleport * score, mask=there)
+    states += node * total + column
+    tl.store(states, scaled, mask=there)
+    for _ in range(1, steps):
+        states += n_nodes.to(tl.int64) * total
+        tl.store(states, teleport * scaled, mask=there)
+
+
+@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs"])
+def _propagation_step(
+    crow,
+    col,
+    values,
+    begin,
+    row,
+    scale,
+    state,
+    out,
+    target,
+    source,
+    weight,
+    n_parts,
+    n_arcs,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    n_programs,
+    share,
+    LAST: tl.constexpr,
+    LENGTH: tl.constexpr,
+    PARTS: tl.constexpr,
+    NEIGHBORS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ARCS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """Add the neighbours' states: first programs for rows, then those for flips."""
+    program = tl.program_id(0)
+    if program < n_programs:
+        _send_along_rows(
+            program,
+            crow,
+            col,
+            values,
+            begin,
+            row,
+            scale,
+            state,
+            out,
+            n_parts,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            share,
+            LAST,
+            LENGTH,
+            PARTS,
+            NEIGHBORS,
+            COLUMNS,
+        )
+    else:
+        if weight is not None:
+            _send_along_flips(
+                program - n_programs,
+                scale,
+                state,
+                out,
+                target,
+                source,
+                weight,
+                n_arcs,
+                n_nodes,
+                total,
+                width,
+                of_model,
+                share,
+                LAST,
+                ARCS,
+                UNITS,
+            )
+
+
+@triton.jit
+def _send_along_rows(
+    program,
+    crow,
+    col,
+    values,
+    begin,
+    row,
+    scale,
+    state,
+    out,
+    n_parts,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    LAST: tl.constexpr,
+    LENGTH: tl.constexpr,
+    PARTS: tl.constexpr,
+    NEIGHBORS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    n_blocks = tl.cdiv(total, COLUMNS)
+    column = program % n_blocks * COLUMNS + tl.arange(0, COLUMNS)
+    is_column = (column < total)[None, :]
+    part = program // n_blocks * PARTS + tl.arange(0, PARTS)
+    node = tl.load(row + part, mask=part < n_parts, other=n_nodes)
+    is_node = node < n_nodes
+    first = tl.load(begin + part, mask=is_node, other=0)
+    end = tl.load(crow + node + 1, mask=is_node, other=0)
+    end = tl.minimum(end, first + LENGTH)
+    message = tl.zeros([PARTS, COLUMNS], dtype=tl.float32)
+    longest = tl.max(end - first, axis=0)
+    for done in range(0, longest, NEIGHBORS):
+        slot = first[:, None] + done + tl.arange(0, NEIGHBORS)[None, :]
+        there = slot < end[:, None]
+        neighbor = tl.load(col + slot, mask=there, other=0).to(tl.int64)
+        value = tl.load(values + slot, mask=there, other=0.0)
+        theirs = tl.load(
+            state + neighbor[:, :, None] * total + column[None, None, :],
+            mask=there[:, :, None] & is_column[None, :, :],
+            other=0.0,
+        )
+        message += tl.sum(value[:, :, None] * theirs, axis=1)
+    _add_messages(
+        out,
+        message,
+        node.to(tl.int64)[:, None],
+        (column // width)[None, :],
+        (column % width)[None, :],
+        is_node[:, None] & is_column,
+        scale,
+        n_nodes,
+        total,
+        width,
+        of_model,
+        share,
+        LAST,
+    )
+
+
+@triton.jit
+def _send_along_flips(
+    program,
+    scale,
+    state,
+    out,
+    target,
+    source,
+    weight,
+    n_arcs,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    LAST: tl.constexpr,
+    ARCS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    arc = program * ARCS + tl.arange(0, ARCS)
+    value = tl.load(weight + arc, mask=arc < n_arcs, other=0.0)
+    # What weighs nothing fills up the arrays.
+    is_arc = value != 0
+    end = tl.load(target + arc, mask=is_arc, other=0).to(tl.int32)
+    neighbor = tl.load(source + arc, mask=is_arc, other=0).to(tl.int32)
+    model = end // n_nodes
+    node = (end - model * n_nodes).to(tl.int64)[:, None]
+    neighbor = (neighbor - model * n_nodes).to(tl.int64)[:, None]
+    model, unit = model[:, None], tl.arange(0, UNITS)[None, :]
+    there = is_arc[:, None] & (unit < width)
+    theirs = tl.load(
+        state + neighbor * total + model * width + unit, mask=there, other=0.0
+    )
+    _add_messages(
+        out,
+        value[:, None] * theirs,
+        node,
+        model,
+        unit,
+        there,
+        scale,
+        n_nodes,
+        total,
+        width,
+        of_model,
+        share,
+        LAST,
+    )
+
+
+@triton.jit
+def _add_messages(
+    out,
+    message,
+    node,
+    model,
+    unit,
+    there,
+    scale,
+    n_nodes,
+    total,
+    width,
+    of_model,
+    share,
+    LAST: tl.constexpr,
+):
+    factor = tl.load(scale + model * of_model + node, mask=there, other=0.0)
+    message *= share * factor
+    if LAST:
+        at = (model.to(tl.int64) * n_nodes + node) * width + unit
+    else:
+        message *= factor
+        at = node * total + model * width + unit
+    tl.atomic_add(out + at, message, mask=there, sem="relaxed")
 
 
 def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:

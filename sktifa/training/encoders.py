@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -141,7 +142,12 @@ class Draw:
             keep = self.row_keep * keep
         elif not self.drops:
             return None
-        return Drawn(self.seed + layer * _STRIDE, keep, 1 / self.keep)
+        seed = self.seed + layer * _STRIDE if layer else self.seed
+        return Drawn(seed, keep, self._scale)
+
+    @cached_property
+    def _scale(self) -> Tensor:
+        return 1 / self.keep
 
 
 class Layer(nn.Module):

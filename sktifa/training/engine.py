@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sktifa import distributed
 from sktifa.callers import user_level
@@ -382,7 +381,7 @@ class Run:
         exact = torch.float32 if device.type == "mps" else torch.float64
         self.epoch = torch.zeros((), dtype=exact, device=device)
         self.n_steps = torch.zeros((), dtype=torch.int64, device=device)
-        self.temperatures = torch.tensor(_TEMPERATURES, device=device)[:, None, None]
+        self.temperatures = torch.tensor(_TEMPERATURES, device=device)
         self.last_loss = torch.zeros(n, device=device)
         self.best_score = torch.full((n,), -torch.inf, dtype=exact, device=device)
         self.best_epoch = torch.zeros(n, dtype=exact, device=device)
@@ -457,7 +456,7 @@ class Run:
         self.val_nodes = LabeledNodes.stack(parts, n_nodes, self.device)
         self.validates = problems[0].validation is not None
         sizes = [0 if part is None else len(part[0]) for part in parts]
-        self.val_size = torch.tensor(sizes, device=self.device).clamp(min=1)
+        self.val_sizes = torch.tensor(sizes, device=self.device)
 
     def _leave_out(self, running: NDArray[np.bool_]) -> None:
         """Go on with the running models alone."""
@@ -501,8 +500,7 @@ class Run:
             Cross-entropy and accuracy on the validation nodes, the last training
             loss, whether the model goes on, and the epoch of its best state.
         """
-        problem, self.clean = self.all[0], None
-        reached = torch.zeros(3, len(self.ids), device=self.device)
+        problem, self.clean, reached = self.all[0], None, None
         elsewhere = problem.validation_logits
         if self.needs_clean or (self.validates and elsewhere is None):
             self.clean = self.source.evaluate(self.encoder)
@@ -512,51 +510,41 @@ class Run:
                 self.encoder.eval()
                 logits = elsewhere(self.encoder)
             assert logits is not None
-            reached = self._validate(logits)
-        return self._judge(*distributed.shared(reached))
+            reached = distributed.shared(self._validate(logits))
+        return self._judge(reached)
 
     @torch.no_grad()
     def _validate(self, logits: Tensor) -> Tensor:
         nodes = self.val_nodes
-        logits, n_models = nodes.of(logits), logits.shape[0]
-        right = (logits.argmax(1) == nodes.target).float()
-        scaled = logits / self.temperatures
-        losses = functional.cross_entropy(
-            scaled.flatten(0, 1),
-            nodes.target.repeat(len(_TEMPERATURES)),
-            reduction="none",
-        )
-        losses = losses.view(len(_TEMPERATURES), -1) * nodes.weight
-        summed = nodes.sums(torch.cat([right[None], losses]).T, n_models)
-        losses = summed[:, 1:]
-        return torch.stack(
-            [losses[:, _AS_IT_IS], summed[:, 0] / self.val_size, losses.amin(1)]
+        return self.kernels.validate(
+            logits,
+            (nodes.model, nodes.index, nodes.target, nodes.weight),
+            self.val_sizes,
+            self.temperatures,
+            _AS_IT_IS,
         )
 
     @torch.no_grad()
-    def _judge(self, val_loss: Tensor, accuracy: Tensor, calibrated: Tensor) -> Tensor:
-        here = self.alive & self.last_loss.isfinite()
-        waited = self.epoch < self.max_iter
-        if self.validates:
-            scores = torch.stack([-calibrated, -val_loss, accuracy])
-            score = scores.gather(0, self.watched[None])[0].to(self.epoch.dtype)
-            better = here & (score > self.best_score + self.tol)
-            torch.where(better, score, self.best_score, out=self.best_score)
-            self._keep_where(better, self.best)
-            waited = waited & (
-                (self.epoch < self.min_iter)
-                | (self.epoch - self.best_epoch < self.patience)
-            )
-        else:
-            # Whether it is any good is looked at in the end.
-            self._keep_where(here & ~waited, self.last)
-        self.alive.copy_(here & waited)
-        rows = [val_loss, accuracy, self.last_loss, self.alive, self.best_epoch]
-        return torch.stack([row.float() for row in rows])
+    def _judge(self, reached: Tensor | None) -> Tensor:
+        figures, chosen = self.kernels.judge(
+            reached,
+            self.last_loss,
+            epoch=self.epoch,
+            alive=self.alive,
+            best_score=self.best_score,
+            best_epoch=self.best_epoch,
+            watched=self.watched,
+            tol=self.tol,
+            min_iter=self.min_iter,
+            max_iter=self.max_iter,
+            patience=self.patience,
+        )
+        # Without validation, whether it is any good is looked at in the end.
+        self._keep(chosen, self.last if reached is None else self.best)
+        return figures
 
-    def _keep_where(self, chosen: Tensor, place: dict[str, Tensor]) -> None:
+    def _keep(self, chosen: Tensor, place: dict[str, Tensor]) -> None:
         """Keep the present state of some models."""
-        torch.where(chosen, self.epoch, self.best_epoch, out=self.best_epoch)
         for name, kept in place.items():
             if kept.is_floating_point():
                 self.kernels.copy_where(chosen, self.state[name], kept)
@@ -571,6 +559,7 @@ class Run:
     def _step(self, batch: Batch) -> Tensor:
         """Make one update, and return each model's loss."""
         self.encoder.train()
+        self.step_seeds = torch.add(self.seeds, self.n_steps, alpha=_STRIDES[0])
         clean = self.clean if batch.nodes is None else None
         step = Step(self.encoder, batch, self._draw, self.target, clean)
         total: Any = 0.0
@@ -583,25 +572,29 @@ class Run:
         total = total.detach()
         if not self.validates:
             # What has a finite loss is kept, not what the update makes of it.
-            self._keep_where(self.alive & total.isfinite(), self.best)
+            chosen = self.alive & total.isfinite()
+            torch.where(chosen, self.epoch, self.best_epoch, out=self.best_epoch)
+            self._keep(chosen, self.best)
         self._adam(distributed.averaged(grads, self.leaves))
         return total
 
     def _draw(self, number: int, row_keep: Tensor | None) -> Draw:
         """Say what is random in one of the step's passes."""
-        place = self.n_steps * _STRIDES[0] + (1 + number) * _STRIDES[1]
-        return Draw(self.seeds + place, self.keep, self.drops, row_keep)
+        seeds = self.step_seeds + (1 + number) * _STRIDES[1]
+        return Draw(seeds, self.keep, self.drops, row_keep)
 
     @torch.no_grad()
     def _adam(self, grads: Sequence[Tensor]) -> None:
         """Adam with L2 regularisation, each model at its own learning rate."""
-        epochs = (self.epoch - self.min_iter).clamp(min=0)
-        rate = torch.maximum(self.rates * self.rate_decay**epochs, self.least_rate)
-        self.n_steps += 1
-        done = self.n_steps.to(rate.dtype)
-        first, second = _BETAS
-        size = (-rate / (1 - first**done)).float()
-        root = (1 - second**done).sqrt().float()
+        size, root = self.kernels.step_sizes(
+            self.n_steps,
+            self.epoch,
+            rates=self.rates,
+            decay=self.rate_decay,
+            least=self.least_rate,
+            min_iter=self.min_iter,
+            betas=_BETAS,
+        )
         for p, grad, mean, square in zip(
             self.parameters, grads, *self.moments, strict=True
         ):

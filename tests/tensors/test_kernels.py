@@ -143,6 +143,130 @@ def test_adam_outlives_a_gradient_whose_square_is_not_finite(place):
     )
 
 
+def test_step_sizes_follow_the_schedule(place):
+    rates, decay, least, begins = [0.1, 0.01, 0.2], [0.9, 1.0, 0.0], 1e-4, [2, 0, 5]
+    n_steps = torch.tensor(6).to(place.device)
+    for epoch in (1, 5, 9, 300):
+        size, root = place.kernels.step_sizes(
+            n_steps,
+            torch.tensor(float(epoch), dtype=torch.float64).to(place.device),
+            rates=place.put(rates, float),
+            decay=place.put(decay, float),
+            least=place.put([least] * 3, float),
+            min_iter=place.put(begins, float),
+            betas=(0.9, 0.999),
+        )
+        done = int(n_steps)
+        expected = [
+            -max(rate * factor ** max(epoch - begin, 0), least) / (1 - 0.9**done)
+            for rate, factor, begin in zip(rates, decay, begins, strict=True)
+        ]
+        np.testing.assert_allclose(size.cpu(), expected, rtol=1e-6)
+        np.testing.assert_allclose(root.cpu(), (1 - 0.999**done) ** 0.5, rtol=1e-6)
+    assert done == 10
+
+
+@pytest.mark.parametrize("n_classes", [2, 7])
+def test_validation_is_cross_entropy_at_each_temperature(place, n_classes):
+    sizes, n_nodes = [400, 1, 0, 57], 500
+    rng = np.random.default_rng(0)
+    logits = rng.normal(scale=3, size=(4, n_nodes, n_classes)).astype(np.float32)
+    parts = [rng.permutation(n_nodes)[:size] for size in sizes]
+    targets = [rng.integers(n_classes, size=size) for size in sizes]
+    weights = [rng.random(size) for size in sizes]
+    nodes = (
+        place.put(np.repeat(np.arange(4), sizes)),
+        place.put(np.concatenate([i * n_nodes + p for i, p in enumerate(parts)])),
+        place.put(np.concatenate(targets)),
+        place.put(np.concatenate(weights), np.float32),
+    )
+    temperatures = [0.25, 1.0, 4.0]
+    out = place.kernels.validate(
+        place.put(logits), nodes, place.put(sizes), place.put(temperatures, "f4"), 1
+    )
+    for model, (part, target, weight) in enumerate(
+        zip(parts, targets, weights, strict=True)
+    ):
+        scores = torch.from_numpy(logits[model, part]).double()
+        target = torch.from_numpy(target)
+        losses = [
+            weight
+            @ torch.nn.functional.cross_entropy(
+                scores / t, target, reduction="none"
+            ).numpy()
+            for t in temperatures
+        ]
+        right = (scores.argmax(1) == target).sum() / max(len(part), 1)
+        expected = [losses[1], right, min(losses)]
+        np.testing.assert_allclose(out[:, model].cpu(), expected, rtol=1e-5)
+    logits[0, parts[0][3], 0] = np.nan
+    out = place.kernels.validate(
+        place.put(logits), nodes, place.put(sizes), place.put(temperatures, "f4"), 1
+    )
+    assert out[0].isnan().tolist() == [True, False, False, False]
+    assert out[2].isnan().tolist() == [True, False, False, False]
+
+
+def test_models_are_judged(place):
+    nan = float("nan")
+    # A model a column: what it is judged by, and what comes of it.
+    reached = [
+        [3.0, 1, 1, 1, nan, 1],
+        [0.5, 0.5, 0.9, 0.5, 0.5, 0.5],
+        [2.0, 1, 1, 1, 1, 1],
+    ]
+    last_loss = [1.0, 1, 1, nan, 1, float("inf")]
+    watched, alive = [0, 1, 2, 0, 1, 0], [True, True, True, True, True, False]
+    state = {
+        "alive": place.put(alive),
+        "best_score": place.put([-1.0, -1.1, 0.9, -9, -9, -9], float),
+        "best_epoch": place.put([3.0, 3, 3, 3, 9, 3], float),
+    }
+    rules = {
+        "tol": [0.0, 0.05, 0, 0, 0, 0],
+        "min_iter": [0, 0, 0, 0, 20, 0],
+        "max_iter": [100.0] * 6,
+        "patience": [7.0, 7, 8, 7, 1, 7],
+    }
+    figures, chosen = place.kernels.judge(
+        place.put(reached, np.float32),
+        place.put(last_loss, np.float32),
+        epoch=torch.tensor(10.0, dtype=torch.float64).to(place.device),
+        watched=place.put(watched),
+        **state,
+        **{name: place.put(values, float) for name, values in rules.items()},
+    )
+    # The first waited long enough, the second got better, the third may wait one more,
+    # the fourth has no loss, the fifth no score, and is too young; the last is gone.
+    assert chosen.tolist() == [False, True, False, False, False, False]
+    assert state["alive"].tolist() == [False, True, True, False, True, False]
+    assert state["best_epoch"].tolist() == [3, 10, 3, 3, 9, 3]
+    assert state["best_score"].tolist() == [-1, -1, 0.9, -9, -9, -9]
+    expected = [*reached[:2], last_loss, [0, 1, 1, 0, 1, 0], [3, 10, 3, 3, 9, 3]]
+    np.testing.assert_array_equal(figures.cpu(), np.array(expected, np.float32))
+
+
+def test_a_model_without_validation_is_kept_in_the_end(place):
+    state = {
+        "alive": place.put([True, True, False]),
+        "best_score": place.put([0.0, 0, 0], float),
+        "best_epoch": place.put([0.0, 0, 0], float),
+    }
+    rules = {"tol": [0] * 3, "min_iter": [0] * 3, "patience": [1] * 3}
+    _, chosen = place.kernels.judge(
+        None,
+        place.put([1.0, 1, 1], np.float32),
+        epoch=torch.tensor(5.0, dtype=torch.float64).to(place.device),
+        watched=place.put([0, 0, 0]),
+        max_iter=place.put([6, 5, 5], float),
+        **state,
+        **{name: place.put(values, float) for name, values in rules.items()},
+    )
+    assert chosen.tolist() == [False, True, False]
+    assert state["alive"].tolist() == [True, False, False]
+    assert state["best_epoch"].tolist() == [0, 5, 0]
+
+
 def test_arcs_are_added_where_they_point(place):
     out, dense = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
     target, source = torch.tensor([0, 9, 9, 4]), torch.tensor([1, 5, 6, 4])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -17,9 +19,12 @@ __all__ = [
     "copy_where",
     "csr_product",
     "drop",
+    "judge",
     "matmul",
     "propagate",
+    "step_sizes",
     "transposed_matmul",
+    "validate",
 ]
 
 # How many of a row's neighbours a product reads at a time. A tile belongs to one warp,
@@ -1065,3 +1070,261 @@ def _copy_where(chosen, source, target, count, CHUNK: tl.constexpr):
         at = model.to(tl.int64) * count + place
         value = tl.load(source + at, mask=place < count)
         tl.store(target + at, value, mask=place < count)
+
+
+def step_sizes(
+    n_steps: Tensor,
+    epoch: Tensor,
+    *,
+    rates: Tensor,
+    decay: Tensor,
+    least: Tensor,
+    min_iter: Tensor,
+    betas: tuple[float, float],
+) -> tuple[Tensor, Tensor]:
+    """Count a step, and say what `adam` takes it with."""
+    n_models = len(rates)
+    size = torch.empty(n_models, device=rates.device)
+    root = torch.empty((), device=rates.device)
+    with torch.cuda.device_of(rates):
+        _step_sizes[(1,)](
+            n_steps,
+            epoch,
+            rates,
+            decay,
+            least,
+            min_iter,
+            size,
+            root,
+            n_models,
+            LOG_FIRST=math.log(betas[0]),
+            LOG_SECOND=math.log(betas[1]),
+            MODELS=triton.next_power_of_2(n_models),
+            num_warps=1,
+        )
+    return size, root
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _step_sizes(
+    n_steps,
+    epoch,
+    rates,
+    decay,
+    least,
+    min_iter,
+    size,
+    root,
+    n_models,
+    LOG_FIRST: tl.constexpr,
+    LOG_SECOND: tl.constexpr,
+    MODELS: tl.constexpr,
+):
+    model = tl.arange(0, MODELS)
+    there = model < n_models
+    steps = tl.load(n_steps) + 1
+    epochs = tl.load(epoch) - tl.load(min_iter + model, mask=there, other=0.0)
+    log_decay = tl.log(tl.load(decay + model, mask=there, other=1.0))
+    # A decay to 0 hasn't begun before the first of these epochs.
+    decayed = tl.where(epochs > 0, tl.exp(epochs * log_decay), 1.0)
+    rate = tl.load(rates + model, mask=there, other=0.0) * decayed
+    rate = tl.maximum(rate, tl.load(least + model, mask=there, other=0.0))
+    done = steps.to(tl.float64)
+    tl.store(
+        size + model, (-rate / (1 - tl.exp(done * LOG_FIRST))).to(tl.float32), there
+    )
+    tl.store(root, tl.sqrt(1 - tl.exp(done * LOG_SECOND)).to(tl.float32))
+    tl.debug_barrier()  # all have read what one of them writes
+    tl.store(n_steps, steps)
+
+
+def validate(
+    logits: Tensor,
+    nodes: tuple[Tensor, Tensor, Tensor, Tensor],
+    sizes: Tensor,
+    temperatures: Tensor,
+    as_it_is: int,
+) -> Tensor:
+    """Return each model's cross-entropy, accuracy and least cross-entropy of all."""
+    n_models, _, width = logits.shape
+    _, index, target, weight = nodes
+    out = torch.empty(3, n_models, device=logits.device)
+    units = triton.next_power_of_2(width)
+    with torch.cuda.device_of(logits):
+        _validate[(n_models,)](
+            logits.contiguous(),
+            index,
+            target,
+            weight,
+            sizes,
+            temperatures,
+            out,
+            n_models,
+            width,
+            AS_IT_IS=as_it_is,
+            N_TEMPERATURES=len(temperatures),
+            TEMPERATURES=triton.next_power_of_2(len(temperatures)),
+            MODELS=triton.next_power_of_2(n_models),
+            NODES=max(1, 2 * _CHUNK // units),
+            UNITS=units,
+            num_warps=_WARPS,
+        )
+    return out
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _validate(
+    logits,
+    index,
+    target,
+    weight,
+    sizes,
+    temperatures,
+    out,
+    n_models,
+    width,
+    AS_IT_IS: tl.constexpr,
+    N_TEMPERATURES: tl.constexpr,
+    TEMPERATURES: tl.constexpr,
+    MODELS: tl.constexpr,
+    NODES: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    model = tl.program_id(0)
+    size = tl.load(sizes + model)
+    others = tl.arange(0, MODELS)
+    first = tl.sum(tl.load(sizes + others, mask=others < model, other=0), axis=0)
+    unit = tl.arange(0, UNITS)[None, :]
+    number = tl.arange(0, TEMPERATURES)[None, :]
+    right = tl.zeros([NODES], dtype=tl.float32)
+    losses = tl.zeros([NODES, TEMPERATURES], dtype=tl.float32)
+    for done in range(0, size, NODES):
+        place = done + tl.arange(0, NODES)
+        there = place < size
+        place += first
+        node = tl.load(index + place, mask=there, other=0)
+        own = tl.load(target + place, mask=there, other=0)
+        share = tl.load(weight + place, mask=there, other=0.0)
+        # Nodes past the end are as sure of a class as can be, and weigh nothing.
+        scores = tl.load(
+            logits + node[:, None] * width + unit,
+            mask=there[:, None] & (unit < width),
+            other=-float("inf"),
+        )
+        scores = tl.where(there[:, None] | (unit > 0), scores, 0.0)
+        is_own = unit == own[:, None]
+        right += tl.where(there & (tl.argmax(scores, axis=1) == own), 1.0, 0.0)
+        for i in tl.static_range(N_TEMPERATURES):
+            scaled = scores / tl.load(temperatures + i)
+            top = tl.max(scaled, axis=1)
+            total = tl.sum(tl.exp(scaled - top[:, None]), axis=1)
+            of_own = tl.sum(tl.where(is_own, scaled, 0.0), axis=1)
+            loss = share * (tl.log(total) + top - of_own)
+            losses += tl.where(number == i, loss[:, None], 0.0)
+    each = tl.sum(losses, axis=0)
+    number = tl.arange(0, TEMPERATURES)
+    tl.store(out + model, tl.sum(tl.where(number == AS_IT_IS, each, 0.0), axis=0))
+    right = tl.sum(right, axis=0) / tl.maximum(size, 1).to(tl.float32)
+    tl.store(out + n_models + model, right)
+    least = tl.min(tl.where(number < N_TEMPERATURES, each, float("inf")), axis=0)
+    # The least of numbers, of which one is none, is none.
+    has_nan = tl.max((each != each).to(tl.int32), axis=0) > 0
+    tl.store(out + 2 * n_models + model, tl.where(has_nan, float("nan"), least))
+
+
+def judge(
+    reached: Tensor | None,
+    last_loss: Tensor,
+    *,
+    epoch: Tensor,
+    alive: Tensor,
+    best_score: Tensor,
+    best_epoch: Tensor,
+    watched: Tensor,
+    tol: Tensor,
+    min_iter: Tensor,
+    max_iter: Tensor,
+    patience: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Find the models that are the best so far, and those that go on."""
+    n_models = len(alive)
+    figures = torch.empty(5, n_models, device=alive.device)
+    chosen = torch.empty_like(alive)
+    with torch.cuda.device_of(alive):
+        _judge[(1,)](
+            reached,
+            last_loss,
+            epoch,
+            alive,
+            best_score,
+            best_epoch,
+            watched,
+            tol,
+            min_iter,
+            max_iter,
+            patience,
+            figures,
+            chosen,
+            n_models,
+            MODELS=triton.next_power_of_2(n_models),
+            num_warps=1,
+        )
+    return figures, chosen
+
+
+@triton.jit(do_not_specialize=["n_models"])
+def _judge(
+    reached,
+    last_loss,
+    epoch,
+    alive,
+    best_score,
+    best_epoch,
+    watched,
+    tol,
+    min_iter,
+    max_iter,
+    patience,
+    figures,
+    chosen,
+    n_models,
+    MODELS: tl.constexpr,
+):
+    model = tl.arange(0, MODELS)
+    there = model < n_models
+    now = tl.load(epoch)
+    loss = tl.load(last_loss + model, mask=there, other=0.0)
+    here = tl.load(alive + model, mask=there, other=0) != 0
+    here &= tl.abs(loss) < float("inf")
+    best = tl.load(best_epoch + model, mask=there, other=0.0)
+    goes_on = now < tl.load(max_iter + model, mask=there, other=0.0)
+    val_loss = tl.zeros([MODELS], dtype=tl.float32)
+    accuracy = val_loss
+    if reached is None:
+        better = here & (now >= tl.load(max_iter + model, mask=there, other=0.0))
+        best = tl.where(better, now, best)
+    else:
+        val_loss = tl.load(reached + model, mask=there, other=0.0)
+        accuracy = tl.load(reached + n_models + model, mask=there, other=0.0)
+        calibrated = tl.load(reached + 2 * n_models + model, mask=there, other=0.0)
+        number = tl.load(watched + model, mask=there, other=0)
+        score = tl.where(number == 1, -val_loss, accuracy)
+        score = tl.where(number == 0, -calibrated, score).to(tl.float64)
+        before = tl.load(best_score + model, mask=there, other=0.0)
+        better = here & (score > before + tl.load(tol + model, mask=there, other=0.0))
+        best = tl.where(better, now, best)
+        waits = now < tl.load(min_iter + model, mask=there, other=0.0)
+        waits |= now - best < tl.load(patience + model, mask=there, other=0.0)
+        goes_on &= waits
+        tl.debug_barrier()  # all have read what one of them writes
+        tl.store(best_score + model, tl.where(better, score, before), mask=there)
+    goes_on &= here
+    tl.debug_barrier()
+    tl.store(best_epoch + model, best, mask=there)
+    tl.store(alive + model, goes_on, mask=there)
+    tl.store(chosen + model, better, mask=there)
+    tl.store(figures + model, val_loss, mask=there)
+    tl.store(figures + n_models + model, accuracy, mask=there)
+    tl.store(figures + 2 * n_models + model, loss, mask=there)
+    tl.store(figures + 3 * n_models + model, goes_on.to(tl.float32), mask=there)
+    tl.store(figures + 4 * n_models + model, best.to(tl.float32), mask=there)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
 
@@ -18,8 +19,11 @@ __all__ = [
     "copy_where",
     "csr_product",
     "drop",
+    "judge",
     "matmul",
+    "step_sizes",
     "transposed_matmul",
+    "validate",
 ]
 
 _WORD = 0xFFFFFFFF
@@ -117,11 +121,89 @@ def adam(
     parameter.add_(size.view(shape) * root * mean / (square.sqrt() + eps * root))
 
 
+def step_sizes(
+    n_steps: Tensor,
+    epoch: Tensor,
+    *,
+    rates: Tensor,
+    decay: Tensor,
+    least: Tensor,
+    min_iter: Tensor,
+    betas: tuple[float, float],
+) -> tuple[Tensor, Tensor]:
+    """Count a step, and say what `adam` takes it with."""
+    epochs = (epoch - min_iter).clamp(min=0)
+    rate = torch.maximum(rates * decay**epochs, least)
+    n_steps += 1
+    done = n_steps.to(rate.dtype)
+    first, second = betas
+    return (-rate / (1 - first**done)).float(), (1 - second**done).sqrt().float()
+
+
 def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
     """Copy the chosen models' parameters."""
     target.copy_(
         torch.where(chosen.view(-1, *[1] * (source.dim() - 1)), source, target)
     )
+
+
+def validate(
+    logits: Tensor,
+    nodes: tuple[Tensor, Tensor, Tensor, Tensor],
+    sizes: Tensor,
+    temperatures: Tensor,
+    as_it_is: int,
+) -> Tensor:
+    """Return each model's cross-entropy, accuracy and least cross-entropy of all."""
+    model, index, target, weight = nodes
+    n_models, n_temperatures = len(logits), len(temperatures)
+    logits = logits.flatten(0, 1).index_select(0, index)
+    right = (logits.argmax(1) == target).float()
+    scaled = logits / temperatures[:, None, None]
+    losses = functional.cross_entropy(
+        scaled.flatten(0, 1), target.repeat(n_temperatures), reduction="none"
+    )
+    losses = losses.view(n_temperatures, -1) * weight
+    each = torch.cat([right[None], losses]).T
+    summed = each.new_zeros(n_models, 1 + n_temperatures).index_add(0, model, each)
+    losses = summed[:, 1:]
+    accuracy = summed[:, 0] / sizes.clamp(min=1)
+    return torch.stack([losses[:, as_it_is], accuracy, losses.amin(1)])
+
+
+def judge(
+    reached: Tensor | None,
+    last_loss: Tensor,
+    *,
+    epoch: Tensor,
+    alive: Tensor,
+    best_score: Tensor,
+    best_epoch: Tensor,
+    watched: Tensor,
+    tol: Tensor,
+    min_iter: Tensor,
+    max_iter: Tensor,
+    patience: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Find the models that are the best so far, and those that go on."""
+    here = alive & last_loss.isfinite()
+    goes_on = epoch < max_iter
+    if reached is None:
+        chosen = here & ~goes_on
+        val_loss = accuracy = torch.zeros_like(last_loss)
+    else:
+        val_loss, accuracy, calibrated = reached
+        scores = torch.stack([-calibrated, -val_loss, accuracy])
+        score = scores.gather(0, watched[None])[0].to(epoch.dtype)
+        chosen = here & (score > best_score + tol)
+        torch.where(chosen, score, best_score, out=best_score)
+    torch.where(chosen, epoch, best_epoch, out=best_epoch)
+    if reached is not None:
+        waits = (epoch < min_iter) | (epoch - best_epoch < patience)
+        goes_on = goes_on & waits
+    alive.copy_(here & goes_on)
+    rows = [val_loss, accuracy, last_loss, alive, best_epoch]
+    return torch.stack([row.float() for row in rows]), chosen
 
 
 def _drawn_entries(drawn: Drawn, n_nodes: int, width: int) -> Tensor:

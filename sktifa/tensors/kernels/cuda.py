@@ -1165,7 +1165,7 @@ def validate(
             N_TEMPERATURES=len(temperatures),
             TEMPERATURES=triton.next_power_of_2(len(temperatures)),
             MODELS=triton.next_power_of_2(n_models),
-            NODES=max(1, 2 * _CHUNK // units),
+            NODES=max(1, _CHUNK // units),
             UNITS=units,
             num_warps=_WARPS,
         )
@@ -1214,7 +1214,7 @@ def _validate(
         scores = tl.where(there[:, None] | (unit > 0), scores, 0.0)
         is_own = unit == own[:, None]
         right += tl.where(there & (tl.argmax(scores, axis=1) == own), 1.0, 0.0)
-        for i in tl.static_range(N_TEMPERATURES):
+        for i in range(N_TEMPERATURES):
             scaled = scores / tl.load(temperatures + i)
             top = tl.max(scaled, axis=1)
             total = tl.sum(tl.exp(scaled - top[:, None]), axis=1)

@@ -259,7 +259,9 @@ class Adjacency:
         P is GCN's propagation, and h begins as `scores`. All steps together are a
         polynomial of P, as symmetric as P.
         """
-        if steps and hasattr(self.kernels, "propagate"):
+        # The kernel that takes them all adds in any order.
+        in_order = torch.are_deterministic_algorithms_enabled()
+        if steps and hasattr(self.kernels, "propagate") and not in_order:
             walk = partial(self._propagated, steps=steps, teleport=teleport)
             return _Symmetric.apply(scores, walk)
         h = scores

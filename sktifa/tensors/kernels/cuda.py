@@ -31,11 +31,14 @@ __all__ = [
 # so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
 # wide (measured on an H100: a third faster than 1024 for both).
 _MOST_NEIGHBORS = 16
+# Programs that share long rows.
+_MOST_SPLITS = 8
 _CHUNK, _WARPS = 1024, 4
 # A tile of a product with features: its nodes or features, how many of the others are
-# read at a time, and its columns at most. Programs that fill a GPU.
+# read at a time, and its columns at most. Programs that fill a GPU, and how many nodes
+# one is worth.
 _NODES, _FEATURES, _STEP, _MOST_UNITS = 64, 64, 32, 128
-_PROGRAMS = 528
+_PROGRAMS, _LEAST_NODES = 528, 128
 
 
 def csr_product(
@@ -63,9 +66,11 @@ def csr_product(
         wide = dense.transpose(0, 1).reshape(n_columns, -1)
         return (matrix @ wide).view(rows, n_models, width).transpose(0, 1).contiguous()
     dense = dense.contiguous()
-    out = torch.empty(n_models, rows, width, dtype=dense.dtype, device=dense.device)
+    # A transposed matrix of features has few rows, some of them very long.
+    splits = max(1, min(_MOST_SPLITS, 64 // n_models)) if order is not None else 1
+    out = dense.new_empty(splits, n_models, rows, width)
     if not out.numel():
-        return out
+        return dense.new_zeros(n_models, rows, width)
     wide = triton.next_power_of_2(width)
     tile = 2048 if wide >= 32 else 512
     degree = col.shape[0] // max(rows, 1) + 1
@@ -73,7 +78,7 @@ def csr_product(
     together = max(1, tile // (wide * at_once))
     keeps = 1 if drawn.keep.shape[1] == 1 else 3 if order is not None else 2
     with torch.cuda.device_of(dense):
-        _product[(triton.cdiv(rows, together), n_models)](
+        _product[(triton.cdiv(rows, together), n_models, splits)](
             crow,
             col,
             values,
@@ -93,7 +98,7 @@ def csr_product(
             WIDTH=wide,
             num_warps=1,
         )
-    return out
+    return out[0] if splits == 1 else out.sum(0)
 
 
 def add_arcs(
@@ -523,7 +528,7 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     units = _units_at_once(width)
     grid = triton.cdiv(n_nodes, _NODES) * n_models, triton.cdiv(width, units)
     with torch.cuda.device_of(x):
-        _features_product[grid](
+        _model_product[grid](
             x,
             weight.contiguous(),
             out,
@@ -532,6 +537,7 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
             n_nodes,
             n_features,
             x.stride(1),
+            x.stride(0) if len(x) > 1 else 0,
             width,
             DRAWN=drawn is not None,
             OF_NODE=drawn is not None and drawn.keep.shape[1] > 1,
@@ -549,20 +555,19 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     The sum over nodes is cut into parts, which are added up in their order.
     """
     n_models, n_nodes, width = grad.shape
-    if drawn is None and len(x) == n_models:
-        return x.mT @ grad
     n_features = x.shape[2]
     if not n_nodes * n_features * width:
         return grad.new_zeros(n_models, n_features, width)
     units = _units_at_once(width)
     tiles = triton.cdiv(n_features, _FEATURES) * n_models
     most_parts = triton.cdiv(_PROGRAMS, tiles * triton.cdiv(width, units))
-    length = triton.cdiv(triton.cdiv(n_nodes, most_parts), _STEP) * _STEP
+    length = max(triton.cdiv(n_nodes, most_parts), _LEAST_NODES)
+    length = triton.cdiv(length, _STEP) * _STEP
     n_parts = triton.cdiv(n_nodes, length)
     out = torch.empty(n_parts, n_models, n_features, width, device=x.device)
     grid = tiles * n_parts, triton.cdiv(width, units)
     with torch.cuda.device_of(x):
-        _transposed_features_product[grid](
+        _transposed_product[grid](
             x,
             grad.contiguous(),
             out,
@@ -571,6 +576,7 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
             n_nodes,
             n_features,
             x.stride(1),
+            x.stride(0) if len(x) > 1 else 0,
             width,
             length,
             DRAWN=drawn is not None,
@@ -594,7 +600,7 @@ def _units_at_once(width: int) -> int:
 
 # Models vary fastest, so that features that one has read are in the cache for others.
 @triton.jit(do_not_specialize=["n_models", "n_nodes"])
-def _features_product(
+def _model_product(
     x,
     weight,
     out,
@@ -605,6 +611,7 @@ def _features_product(
     n_nodes,
     n_features,
     stride,
+    of_model,
     width,
     DRAWN: tl.constexpr,
     OF_NODE: tl.constexpr,
@@ -616,6 +623,7 @@ def _features_product(
     node = tl.program_id(0) // n_models * NODES + tl.arange(0, NODES)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     is_node, is_unit = node < n_nodes, unit < width
+    x += model * of_model
     weight += model * n_features * width
     total = tl.zeros([NODES, UNITS], dtype=tl.float32)
     for first in range(0, n_features, FEATURES):
@@ -650,7 +658,7 @@ def _features_product(
 
 
 @triton.jit(do_not_specialize=["n_models", "n_nodes", "length"])
-def _transposed_features_product(
+def _transposed_product(
     x,
     grad,
     out,
@@ -661,6 +669,7 @@ def _transposed_features_product(
     n_nodes,
     n_features,
     stride,
+    of_model,
     width,
     length,
     DRAWN: tl.constexpr,
@@ -676,6 +685,7 @@ def _transposed_features_product(
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     is_feature, is_unit = feature < n_features, unit < width
     part = tile // n_tiles
+    x += model * of_model
     grad += model * n_nodes * width
     total = tl.zeros([FEATURES, UNITS], dtype=tl.float32)
     for first in range(part * length, min(part * length + length, n_nodes), NODES):
@@ -821,7 +831,8 @@ def _product(
     total = tl.zeros([ROWS, WIDTH], dtype=dense.dtype.element_ty)
     first = block.to(tl.int64) * n_columns
     longest = tl.max(end - begin, axis=0)
-    done = 0
+    split, n_splits = tl.program_id(2), tl.num_programs(2)
+    done = split * NEIGHBORS
     while done < longest:
         place = begin[:, None] + done + tl.arange(0, NEIGHBORS)[None, :]
         there = place < end[:, None]
@@ -846,8 +857,9 @@ def _product(
             other=0.0,
         )
         total += tl.sum(value[:, :, None] * part, axis=1)
-        done += NEIGHBORS
-    target = (block.to(tl.int64) * n_rows + row) * width
+        done += n_splits * NEIGHBORS
+    target = split.to(tl.int64) * tl.num_programs(1) + block
+    target = (target * n_rows + row) * width
     tl.store(
         out + target[:, None] + unit[None, :],
         total,

@@ -34,10 +34,10 @@ _MOST_NEIGHBORS = 16
 # Programs that share long rows.
 _MOST_SPLITS = 8
 _CHUNK, _WARPS = 1024, 4
-# A tile of a product with features: its nodes or features, how many of the others are
-# read at a time, and its columns at most. Programs that fill a GPU, and how many nodes
-# one is worth.
-_NODES, _FEATURES, _STEP, _MOST_UNITS = 64, 64, 32, 128
+# A tile of a dense product: its nodes or features, how many of the others are read at a
+# time, and its columns at most. Programs that fill a GPU, and how many nodes one is
+# worth.
+_TILE, _STEP, _MOST_UNITS = 128, 32, 64
 _PROGRAMS, _LEAST_NODES = 528, 128
 
 
@@ -519,18 +519,18 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     tile that they are multiplied in.
     """
     n_models, n_features, width = weight.shape
-    if drawn is None and len(x) == n_models:
+    if drawn is None and n_models == 1:
         return x @ weight
     n_nodes = x.shape[1]
     out = torch.empty(n_models, n_nodes, width, device=x.device)
     if not out.numel():
         return out
     units = _units_at_once(width)
-    grid = triton.cdiv(n_nodes, _NODES) * n_models, triton.cdiv(width, units)
+    grid = triton.cdiv(n_nodes, _TILE) * n_models, triton.cdiv(width, units)
     with torch.cuda.device_of(x):
         _model_product[grid](
             x,
-            weight.contiguous(),
+            _halved(weight),
             out,
             *_draw_of(drawn),
             n_models,
@@ -540,11 +540,11 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
             x.stride(0) if len(x) > 1 else 0,
             width,
             DRAWN=drawn is not None,
-            OF_NODE=drawn is not None and drawn.keep.shape[1] > 1,
-            NODES=_NODES,
+            NODES=_TILE,
             FEATURES=_STEP,
             UNITS=units,
-            num_warps=_WARPS,
+            num_warps=_TILE // 16,
+            num_stages=2,
         )
     return out
 
@@ -555,11 +555,14 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     The sum over nodes is cut into parts, which are added up in their order.
     """
     n_models, n_nodes, width = grad.shape
+    if drawn is None and n_models == 1:
+        return x.mT @ grad
     n_features = x.shape[2]
     if not n_nodes * n_features * width:
         return grad.new_zeros(n_models, n_features, width)
     units = _units_at_once(width)
-    tiles = triton.cdiv(n_features, _FEATURES) * n_models
+    features = min(_TILE, max(64, triton.next_power_of_2(n_features)))
+    tiles = triton.cdiv(n_features, features) * n_models
     most_parts = triton.cdiv(_PROGRAMS, tiles * triton.cdiv(width, units))
     length = max(triton.cdiv(n_nodes, most_parts), _LEAST_NODES)
     length = triton.cdiv(length, _STEP) * _STEP
@@ -569,7 +572,7 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     with torch.cuda.device_of(x):
         _transposed_product[grid](
             x,
-            grad.contiguous(),
+            _halved(grad),
             out,
             *_draw_of(drawn),
             n_models,
@@ -580,17 +583,21 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
             width,
             length,
             DRAWN=drawn is not None,
-            OF_NODE=drawn is not None and drawn.keep.shape[1] > 1,
             NODES=_STEP,
-            FEATURES=_FEATURES,
+            FEATURES=features,
             UNITS=units,
-            num_warps=_WARPS,
+            num_warps=features // 16,
+            num_stages=2,
         )
     return out[0] if n_parts == 1 else out.sum(0)
 
 
-def _draw_of(drawn: Drawn | None) -> tuple[Tensor | None, ...]:
-    return (None,) * 3 if drawn is None else (drawn.seed, drawn.keep, drawn.scale)
+def _draw_of(drawn: Drawn | None) -> tuple[Tensor | int | None, ...]:
+    """Return seeds, chances with their strides, and scales."""
+    if drawn is None:
+        return None, None, 0, 0, None
+    n_chances = drawn.keep.shape[1]
+    return drawn.seed, drawn.keep, n_chances, int(n_chances > 1), drawn.scale
 
 
 def _units_at_once(width: int) -> int:
@@ -598,14 +605,76 @@ def _units_at_once(width: int) -> int:
     return max(16, min(triton.next_power_of_2(width), _MOST_UNITS))
 
 
+def _halved(factor: Tensor) -> Tensor:
+    """Lay a factor down as tensor cores take it.
+
+    They read the first 19 bits of a float32. So a number is cut in two halves, and each
+    half's matrix is transposed, and filled up with zeros to a whole number of steps.
+    """
+    n_models, length, width = factor.shape
+    padded = triton.cdiv(length, _STEP) * _STEP
+    out = torch.empty(2, n_models, width, padded, device=factor.device)
+    units = min(triton.next_power_of_2(width), _STEP)
+    grid = padded // _STEP, triton.cdiv(width, units), n_models
+    _halve[grid](
+        factor,
+        out,
+        *factor.stride(),
+        length,
+        padded,
+        width,
+        LENGTH=_STEP,
+        UNITS=units,
+        num_warps=_WARPS,
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["length"])
+def _halve(
+    factor,
+    out,
+    of_model,
+    of_place,
+    of_unit,
+    length,
+    padded,
+    width,
+    LENGTH: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    place = tl.program_id(0) * LENGTH + tl.arange(0, LENGTH)[:, None]
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)[None, :]
+    model = tl.program_id(2).to(tl.int64)
+    value = tl.load(
+        factor + model * of_model + place.to(tl.int64) * of_place + unit * of_unit,
+        mask=(place < length) & (unit < width),
+        other=0.0,
+    )
+    first, rest = _halves(value)
+    out += (model * width + unit) * padded + place
+    tl.store(out, first, mask=unit < width)
+    out += tl.num_programs(2).to(tl.int64) * width * padded
+    tl.store(out, rest, mask=unit < width)
+
+
+@triton.jit
+def _halves(values):
+    first = values.to(tl.uint32, bitcast=True) & 0xFFFFE000
+    first = first.to(tl.float32, bitcast=True)
+    return first, values - first
+
+
 # Models vary fastest, so that features that one has read are in the cache for others.
-@triton.jit(do_not_specialize=["n_models", "n_nodes"])
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
 def _model_product(
     x,
-    weight,
+    halves,
     out,
     seed,
     keep,
+    keep_of_model,
+    keep_of_node,
     scale,
     n_models,
     n_nodes,
@@ -614,7 +683,6 @@ def _model_product(
     of_model,
     width,
     DRAWN: tl.constexpr,
-    OF_NODE: tl.constexpr,
     NODES: tl.constexpr,
     FEATURES: tl.constexpr,
     UNITS: tl.constexpr,
@@ -622,16 +690,17 @@ def _model_product(
     model = (tl.program_id(0) % n_models).to(tl.int64)
     node = tl.program_id(0) // n_models * NODES + tl.arange(0, NODES)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
-    is_node, is_unit = node < n_nodes, unit < width
     x += model * of_model
-    weight += model * n_features * width
+    padded = tl.cdiv(n_features, FEATURES) * FEATURES
     total = tl.zeros([NODES, UNITS], dtype=tl.float32)
     for first in range(0, n_features, FEATURES):
         feature = first + tl.arange(0, FEATURES)
-        part = _features(
+        values = _features(
             x,
             seed,
             keep,
+            keep_of_model,
+            keep_of_node,
             model,
             node,
             feature,
@@ -639,31 +708,29 @@ def _model_product(
             n_features,
             stride,
             DRAWN,
-            OF_NODE,
         )
-        factor = tl.load(
-            weight + feature[:, None] * width + unit[None, :],
-            mask=(feature < n_features)[:, None] & is_unit[None, :],
-            other=0.0,
+        total = _dot(
+            values, halves, feature, unit, total, model, n_models, padded, width
         )
-        total += _dot(part, factor)
     if DRAWN:
         total *= tl.load(scale + model)
     row = model * n_nodes + node
     tl.store(
         out + row[:, None] * width + unit[None, :],
         total,
-        mask=is_node[:, None] & is_unit[None, :],
+        mask=(node < n_nodes)[:, None] & (unit < width)[None, :],
     )
 
 
-@triton.jit(do_not_specialize=["n_models", "n_nodes", "length"])
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
 def _transposed_product(
     x,
-    grad,
+    halves,
     out,
     seed,
     keep,
+    keep_of_model,
+    keep_of_node,
     scale,
     n_models,
     n_nodes,
@@ -673,20 +740,18 @@ def _transposed_product(
     width,
     length,
     DRAWN: tl.constexpr,
-    OF_NODE: tl.constexpr,
     NODES: tl.constexpr,
     FEATURES: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    model = (tl.program_id(0) % n_models).to(tl.int64)
-    tile = tl.program_id(0) // n_models
     n_tiles = tl.cdiv(n_features, FEATURES)
+    tile = tl.program_id(0) // n_models
+    model = (tl.program_id(0) % n_models).to(tl.int64)
     feature = tile % n_tiles * FEATURES + tl.arange(0, FEATURES)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
-    is_feature, is_unit = feature < n_features, unit < width
     part = tile // n_tiles
     x += model * of_model
-    grad += model * n_nodes * width
+    padded = tl.cdiv(n_nodes, NODES) * NODES
     total = tl.zeros([FEATURES, UNITS], dtype=tl.float32)
     for first in range(part * length, min(part * length + length, n_nodes), NODES):
         node = first + tl.arange(0, NODES)
@@ -694,6 +759,8 @@ def _transposed_product(
             x,
             seed,
             keep,
+            keep_of_model,
+            keep_of_node,
             model,
             node,
             feature,
@@ -701,21 +768,16 @@ def _transposed_product(
             n_features,
             stride,
             DRAWN,
-            OF_NODE,
         )
-        factor = tl.load(
-            grad + node.to(tl.int64)[:, None] * width + unit[None, :],
-            mask=(node < n_nodes)[:, None] & is_unit[None, :],
-            other=0.0,
-        )
-        total += _dot(tl.trans(values), factor)
+        values = tl.trans(values)
+        total = _dot(values, halves, node, unit, total, model, n_models, padded, width)
     if DRAWN:
         total *= tl.load(scale + model)
     row = (part * n_models + model) * n_features + feature
     tl.store(
         out + row[:, None] * width + unit[None, :],
         total,
-        mask=is_feature[:, None] & is_unit[None, :],
+        mask=(feature < n_features)[:, None] & (unit < width)[None, :],
     )
 
 
@@ -724,6 +786,8 @@ def _features(
     x,
     seed,
     keep,
+    keep_of_model,
+    keep_of_node,
     model,
     node,
     feature,
@@ -731,7 +795,6 @@ def _features(
     n_features,
     stride,
     DRAWN: tl.constexpr,
-    OF_NODE: tl.constexpr,
 ):
     """Read a tile of features, and drop what the model drops, as `_drop` does.
 
@@ -744,11 +807,8 @@ def _features(
         other=0.0,
     )
     if DRAWN:
-        if OF_NODE:
-            chance = tl.load(keep + model * n_nodes + node, mask=is_node, other=0.0)
-            chance = chance[:, None]
-        else:
-            chance = tl.load(keep + model)
+        keep += model * keep_of_model + node * keep_of_node
+        chance = tl.load(keep, mask=is_node, other=0.0)[:, None]
         # Of 24 bits: as whole numbers they are compared sooner.
         limit = tl.ceil(chance * (1 << 24)).to(tl.uint32)
         draw = _bits(tl.load(seed + model), node[:, None] * n_features + feature) >> 8
@@ -757,21 +817,18 @@ def _features(
 
 
 @triton.jit
-def _dot(left, right):
-    """Multiply as exactly as float32 does, on units that read its first 19 bits."""
-    left_first, left_rest = _halves(left)
-    right_first, right_rest = _halves(right)
-    product = tl.dot(left_rest, right_first, input_precision="tf32")
-    product = tl.dot(left_first, right_rest, product, input_precision="tf32")
-    return tl.dot(left_first, right_first, product, input_precision="tf32")
-
-
-@triton.jit
-def _halves(values):
-    first = (values.to(tl.uint32, bitcast=True) & 0xFFFFE000).to(
-        tl.float32, bitcast=True
-    )
-    return first, values - first
+def _dot(values, halves, place, unit, total, model, n_models, padded, width):
+    """Add a product of tiles, about as exact as float32's, to a total."""
+    halves += model * width * padded + unit.to(tl.int64)[:, None] * padded
+    halves += place[None, :]
+    is_unit = (unit < width)[:, None]
+    right_first = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
+    halves += n_models.to(tl.int64) * width * padded
+    right_rest = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
+    left_first, left_rest = _halves(values)
+    total = tl.dot(left_rest, right_first, total, input_precision="tf32")
+    total = tl.dot(left_first, right_rest, total, input_precision="tf32")
+    return tl.dot(left_first, right_first, total, input_precision="tf32")
 
 
 @triton.jit

@@ -21,6 +21,7 @@ from benchmarks.accuracy.methods import (
     CONTRASTS,
     DEPTHS,
     ENCODERS,
+    METHODS,
     NEGATIVES,
     TABLE_2,
     WALKS,
@@ -73,7 +74,9 @@ class Experiment:
         """Return how many splits, and seeds on each, a cell is tested by."""
         if cell.graph == "products":  # it has one split, ogb's own
             return 1, self.splits * self.seeds
-        return self.splits, self.seeds
+        # Four networks stand behind each model that was taught.
+        is_taught = METHODS[cell.method].changes.get("n_teachers")
+        return self.splits, 1 if is_taught else self.seeds
 
     def tell(self, trials: Trials) -> list[Record]:
         """Return a record of each cell that was run."""

@@ -15,7 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from benchmarks.accuracy.comparison import paired
-from benchmarks.accuracy.experiments import SAME_ENCODERS
+from benchmarks.accuracy.experiments import DISTILLED, SAME_ENCODERS
 from benchmarks.accuracy.methods import ENCODERS, NEGATIVES
 from sktifa.displays import RadialDecayDisplay
 
@@ -231,20 +231,19 @@ def study(records: Sequence[Record]) -> Figure:
     graphs = _graphs(records)
     figure, axes = _grid(2, len(graphs), 2.0, 2.3, sharey="row")
     # Label propagation is too far below to be seen on one scale.
-    rivals = ("GCN", "APPNP", SAME_ENCODERS, "TIFA-GCL")
+    pairs = [("ours", rival) for rival in ("GCN", "APPNP", SAME_ENCODERS, "TIFA-GCL")]
+    pairs.append((DISTILLED, "ours"))
     counts = sorted({record["labels"] for record in records})
     known: dict[str, Any] = {}
     for (top, bottom), graph in zip(axes.T, graphs, strict=True):
-        for i, (rival, colour, marker) in enumerate(
-            zip(rivals, COLOURS, MARKERS, strict=False)
+        for i, (pair, colour, marker) in enumerate(
+            zip(pairs, COLOURS, MARKERS, strict=False)
         ):
             # Beside each other, as some are level.
-            aside = 0.08 * (i - (len(rivals) - 1) / 2)
+            aside = 0.08 * (i - (len(pairs) - 1) / 2)
             told = {}
             for place, count in enumerate(counts):
-                one, other = (
-                    _find(records, name, graph, count) for name in ("ours", rival)
-                )
+                one, other = (_find(records, name, graph, count) for name in pair)
                 if one is None or other is None:
                     continue
                 n = min(one["n_splits"], other["n_splits"])
@@ -252,7 +251,7 @@ def study(records: Sequence[Record]) -> Figure:
                 if count == counts[-1]:
                     _line(bottom, one, other, colour, marker)
             if told:
-                known[f"ours minus {rival}"] = top.errorbar(
+                known[" minus ".join(pair)] = top.errorbar(
                     told.keys(),
                     [gain["difference"] for gain in told.values()],
                     [gain["standard_error"] for gain in told.values()],

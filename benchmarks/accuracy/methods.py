@@ -163,7 +163,7 @@ METHODS |= {
     )
     for name in ("ours", "uniform-GCL, our encoders")
 }
-METHODS["defaults, distilled"] = Method(TIFAGCLClassifier(n_teachers=3))
+METHODS["defaults, distilled"] = Method(TIFAGCLClassifier(), changes={"n_teachers": 3})
 
 
 def _with_term(kind: Any, network: Any, space: dict[str, Any]) -> Method:

@@ -335,8 +335,8 @@ def figures() -> str:
             f"a class; a GCN: {accuracy['GCN']:.1f} %.",
             f"- **{epoch['our GCN, epoch ms']:.1f} ms** for an epoch of a GCN on "
             f"{epoch['graph']}, on a CPU: {faster:.0f} × faster than PyG.",
-            f"- **{recorded['TIFA-GCL, epoch ms']:.2f} ms** for an epoch of TIFA-GCL on "
-            f"{recorded['graph']}, on one {_chip(on_gpu)}; a step of PyG's GCN: "
+            f"- **{recorded['TIFA-GCL, epoch ms']:.2f} ms** for an epoch of TIFA-GCL "
+            f"on {recorded['graph']}, on one {_chip(on_gpu)}; a step of PyG's GCN: "
             f"{slower:.1f} ms.",
             f"- **{of['20,000 roots: TIFA-GCL epoch']:.1f} s** for an epoch on "
             f"{of['nodes'] / 1e6:.1f} million nodes and {of['arcs'] / 1e6:.0f} million "

@@ -95,15 +95,18 @@ class Contrast(Objective):
         number = self.model.n_teachers
         if not number:
             return problem
-        if problem.source is not None:
+        teachers = (problem.again(rng, teacher=i + 1) for i in range(number))
+        return replace(problem, teachers=tuple(teachers))
+
+    def check_sampled(self) -> None:
+        """Refuse teachers: they teach every node of the whole graph."""
+        model = self.model
+        if model.n_teachers:
             raise ParameterError(
-                f"n_teachers={number} teaches every node of the whole graph, but "
-                f"sampler={self.model.sampler!r} trains on subgraphs: set n_teachers=0 "
+                f"n_teachers={model.n_teachers} teaches every node of the whole graph, "
+                f"but sampler={model.sampler!r} trains on subgraphs: set n_teachers=0 "
                 "or sampler=None."
             )
-        return replace(
-            problem, teachers=tuple(problem.again(rng) for _ in range(number))
-        )
 
     def on_subgraphs(
         self, information: torch.Tensor | None, device: torch.device

@@ -556,7 +556,10 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if trusts_edges and self.seen_.rows is None and problem.source is None:
             warn_unless_graph_helps(problem)
         labeled = self._labeled_part(problem)
-        context = self._init_callback_context(max_subtasks=problem.schedule.max_iter)
+        n_networks = 1 + len(problem.teachers or ())
+        context = self._init_callback_context(
+            max_subtasks=n_networks * problem.schedule.max_iter
+        )
         context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
         on_epoch = None
         if self.verbose or getattr(self, "_skl_callbacks", None):
@@ -591,16 +594,22 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         context: Any,
         labeled: tuple[Graph, NDArray[Any]],
     ) -> bool:
-        self.network_ = network
         if self.verbose and distributed.rank() == 0 and log.n_iter % self.verbose == 0:
+            whose = f"teacher {log.teacher}, " if log.teacher else ""
             message = (
-                f"{self.setting}, epoch {log.n_iter}: loss {log.loss_curve[-1]:.4f}"
+                f"{self.setting}, {whose}epoch {log.n_iter}: "
+                f"loss {log.loss_curve[-1]:.4f}"
             )
             if log.validation_scores:
                 message += f", validation accuracy {log.validation_scores[-1]:.4f}"
             say(message)
         if not getattr(self, "_skl_callbacks", None):
             return False
+        if log.teacher:  # it is no state of the estimator's
+            epoch = context.subcontext(task_name="teacher epoch")
+            epoch.call_on_fit_task_begin(estimator=self)
+            return epoch.call_on_fit_task_end(estimator=self)
+        self.network_ = network
         epoch = context.subcontext(task_name="epoch")
         epoch.call_on_fit_task_begin(estimator=self)
         return epoch.call_on_fit_task_end(

@@ -49,6 +49,9 @@ class Objective:
         """Give a problem teachers, where it is to have some."""
         return problem
 
+    def check_sampled(self) -> None:
+        """Refuse parameters that do not go with training on subgraphs."""
+
     def on_graph(
         self,
         graph: Graph,

@@ -515,6 +515,7 @@ def _sampler(
         sampler = None if fits else "saint-tifa"
     if sampler is None:
         return None
+    estimator.objective(estimator).check_sampled()
     place = device if _fits_graph(graph, len(estimator.classes_), device) else "cpu"
     if sampler == "saint-tifa":
         sampler = SAINTTIFASampler(device=str(place))

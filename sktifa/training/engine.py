@@ -99,11 +99,11 @@ def train(
     device : torch.device
         Where to train.
     on_epoch : callable, default=None
-        For one problem: called after every epoch with the log and the encoder; stops
-        the training by returning True.
+        For one problem: called after every epoch with the log and the encoder, and
+        for its teachers, too; stops the training of that network by returning True.
     keeps_on_interrupt : bool, default=False
         For one problem: Ctrl-C ends the training with a warning, and the best model so
-        far is kept.
+        far is kept: of the teachers the first.
     with_logits : bool, default=False
         Whether to return every node's class scores.
 
@@ -131,28 +131,47 @@ def _train_taught(
 ) -> list[Trained]:
     """Train the teachers, as many at once as there are problems, then the problems.
 
-    Where training teachers fails or is interrupted, what came of it is what there is.
+    Where training teachers fails or is interrupted, what came of it is what there is:
+    the first of them, unless the model that a warm start goes on from is worth more.
     """
+    keeps = options["keeps_on_interrupt"] and problems[0].start is None
     lessons: list[list[NDArray[np.float32]]] = [[] for _ in problems]
     results: dict[int, Trained] = {}
+    first: Trained | None = None
     queue = [(i, one) for i, p in enumerate(problems) for one in p.teachers or ()]
-    for start in range(0, len(queue), len(problems)):
-        owners, some = zip(*queue[start : start + len(problems)], strict=True)
-        options_of_teachers = {**options, "on_epoch": None, "with_logits": True}
-        for i, trained in zip(
-            owners, train(some, device, **options_of_teachers), strict=True
-        ):
-            if trained.error is not None or trained.log.interrupted:
-                results[i] = trained
-            else:
-                assert trained.logits is not None
-                lessons[i].append(trained.logits)
-        if len(results) == len(problems):
-            break
-    pupils = [i for i in range(len(problems)) if i not in results]
-    taught = [problems[i].taught(lessons[i]) for i in pupils]
-    if taught:
-        results |= zip(pupils, train(taught, device, **options), strict=True)
+    try:
+        for start in range(0, len(queue), len(problems)):
+            owners, some = zip(*queue[start : start + len(problems)], strict=True)
+            options_of_teachers = {
+                **options,
+                "with_logits": True,
+                "keeps_on_interrupt": keeps and first is None,
+            }
+            for i, trained in zip(
+                owners, train(some, device, **options_of_teachers), strict=True
+            ):
+                if trained.error is not None or trained.log.interrupted:
+                    results[i] = trained
+                else:
+                    assert trained.logits is not None
+                    lessons[i].append(trained.logits)
+                    first = first or trained
+            if len(results) == len(problems):
+                break
+        pupils = [i for i in range(len(problems)) if i not in results]
+        taught = [problems[i].taught(lessons[i]) for i in pupils]
+        if taught:
+            results |= zip(pupils, train(taught, device, **options), strict=True)
+    except KeyboardInterrupt:
+        if not keeps or first is None:
+            raise
+        first.log.interrupted = True
+        _warn(
+            "Training interrupted; this network is kept, as the one that it teaches "
+            "had not begun.",
+            first.log,
+        )
+        return [first]
     return [results[i] for i in range(len(problems))]
 
 
@@ -365,7 +384,7 @@ class Run:
         self.keeps_on_interrupt = keeps_on_interrupt
         self.interrupted = interrupted or threading.Event()
         self.kernels = kernels_for(device)
-        self.logs = [TrainingLog() for _ in problems]
+        self.logs = [TrainingLog(teacher=one.teacher) for one in problems]
         self.kept: dict[int, dict[str, Tensor]] = {}
         self.ends: dict[int, dict[str, Tensor]] = {}
         self.errors: dict[int, Exception] = {}
@@ -785,13 +804,15 @@ class Run:
             if error is not None and log.n_iter:
                 _warn(
                     f"Out of memory after {log.n_iter} epochs; the model of epoch "
-                    f"{log.best_iter} is kept. {error}"
+                    f"{log.best_iter} is kept. {error}",
+                    log,
                 )
                 error = None
             elif log.interrupted:
                 _warn(
                     f"Training interrupted after {log.n_iter} epochs; the model of "
-                    f"epoch {log.best_iter} is kept."
+                    f"epoch {log.best_iter} is kept.",
+                    log,
                 )
             network = self.encoder
             if len(self.all) > 1:
@@ -831,7 +852,8 @@ class Run:
                 log.best_iter = log.n_iter - 1
                 _warn(
                     f"The update of epoch {log.n_iter} makes no finite model; that of "
-                    f"epoch {log.best_iter} is kept. {_not_finite_advice(self.all[i])}"
+                    f"epoch {log.best_iter} is kept. {_not_finite_advice(self.all[i])}",
+                    log,
                 )
 
     def _ended(self, log: TrainingLog, number: int) -> bool:
@@ -863,9 +885,11 @@ class Run:
                 f"the first training loss is {loss}. {advice}"
             )
             return
+        log = self.logs[number]
         _warn(
             f"The loss became {loss} in epoch {epoch}; the model of epoch "
-            f"{self.logs[number].best_iter} is kept. {advice}"
+            f"{log.best_iter} is kept. {advice}",
+            log,
         )
 
 
@@ -876,8 +900,9 @@ def _set_state(module: nn.Module, values: dict[str, Tensor]) -> nn.Module:
     return module
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, ConvergenceWarning, stacklevel=user_level())
+def _warn(message: str, log: TrainingLog) -> None:
+    whose = f"Teacher {log.teacher}: " if log.teacher else ""
+    warnings.warn(whose + message, ConvergenceWarning, stacklevel=user_level())
 
 
 def _not_finite_advice(problem: Problem) -> str:

@@ -168,6 +168,8 @@ class Problem:
         An encoder to go on from.
     teachers : tuple of Problem, or None
         Those that are solved first, and whose solutions teach this one.
+    teacher : int
+        Which of those it is itself, from 1 on; 0 is none.
     source : callable or None
         Makes a source of batches on a device; None trains on the whole graph.
     validation_logits : callable or None
@@ -191,11 +193,12 @@ class Problem:
     pairs: PairSets | None = own(None)
     start: nn.Module | None = own(None)
     teachers: tuple[Problem, ...] | None = own(None)
+    teacher: int = own(0)
     source: Callable[[torch.device], Any] | None = own(None)
     validation_logits: Callable[[nn.Module], Tensor] | None = own(None)
 
-    def again(self, rng: np.random.Generator) -> Problem:
-        """Return the problem with all that is drawn drawn anew."""
+    def again(self, rng: np.random.Generator, *, teacher: int) -> Problem:
+        """Return a teacher: the problem with all that is drawn drawn anew."""
         seeds = rng.integers(2**31, size=3).tolist()
         perturbations = self.perturbations
         if perturbations is not None:
@@ -206,6 +209,7 @@ class Problem:
             seed=seeds[1],
             perturbations=perturbations,
             start=None,
+            teacher=teacher,
         )
 
     def taught(self, logits: Sequence[NDArray[np.float32]]) -> Problem:
@@ -260,6 +264,8 @@ class TrainingLog:
         Epochs after which the model that is kept was found.
     interrupted : bool
         Whether Ctrl-C ended it.
+    teacher : int
+        Which teacher was trained, from 1 on; 0 is none.
     """
 
     loss_curve: list[float] = field(default_factory=list)
@@ -268,6 +274,7 @@ class TrainingLog:
     n_iter: int = 0
     best_iter: int = 0
     interrupted: bool = False
+    teacher: int = 0
 
 
 @dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.model_selection import StratifiedKFold
 
-from sktifa import SAINTTIFASampler, TIFAGCLClassifier, make_block_graph
+from sktifa import SAINTTIFASampler, TIFAGCLClassifier, callers, make_block_graph
 from sktifa.classifiers.prepare import prepare
 from sktifa.exceptions import ParameterError, TrainingError
 from sktifa.model_selection import BatchedGridSearchCV
@@ -83,30 +84,135 @@ def test_a_search_scores_what_fit_makes(data, y):
             assert score == results[f"split{number}_test_score"][place]
 
 
-def test_sampled_training_has_no_teachers(data, y):
-    sampled = model(sampler=SAINTTIFASampler(20))
+class Unfit(SAINTTIFASampler):
+    def fit(self, *arguments, **more):
+        raise AssertionError("fitted in vain")
+
+
+@pytest.mark.parametrize("sampler", [Unfit(20), "saint-tifa", "auto"])
+def test_sampled_training_has_no_teachers_and_says_so_at_once(
+    data, y, monkeypatch, sampler
+):
+    monkeypatch.setattr("sktifa.classifiers.prepare.free_memory", lambda device: 0)
+    monkeypatch.setattr("sktifa.classifiers.prepare.SAINTTIFASampler", Unfit)
     with pytest.raises(ParameterError, match=r"n_teachers=2 .* set n_teachers=0"):
-        sampled.fit(data.graph, y)
+        model(sampler=sampler).fit(data.graph, y)
 
 
-def test_an_interrupt_of_a_teacher_keeps_the_teacher(data, y, monkeypatch):
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Press Ctrl-C in the fifth epoch of one of the networks."""
     loop, begun = engine.Run.loop, []
 
-    def interrupted(run, reader, history):
-        begun.append(run)
-        monkeypatch.setattr(run.source, "advance", lambda: _advance(run))
-        loop(run, reader, history)
+    def at(network):
+        def interrupted(run, reader, history):
+            begun.append(run)
+            monkeypatch.setattr(run.source, "advance", lambda: advance(run))
+            loop(run, reader, history)
 
-    def _advance(run):
-        if len(begun) == 2 and int(run.epoch) == 5:
-            raise KeyboardInterrupt
+        def advance(run):
+            if len(begun) == network and int(run.epoch) == 5:
+                raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine.Run, "loop", interrupted)
-    with pytest.warns(match="interrupted after 5 epochs"):
+        monkeypatch.setattr(engine.Run, "loop", interrupted)
+
+    yield at
+    # Two interrupted fits in a row end the loop that they are in.
+    callers._last_was_interrupted = False
+
+
+@pytest.mark.parametrize(
+    ("network", "message", "n_iter"),
+    [
+        (1, "^Teacher 1: Training interrupted after 5 epochs; the model of", 5),
+        (2, "^Teacher 1: Training interrupted; this network is kept", 12),
+        (3, "^Training interrupted after 5 epochs; the model of epoch", 5),
+    ],
+)
+def test_an_interrupt_keeps_the_model_or_else_the_first_teacher(
+    data, y, interrupt, network, message, n_iter
+):
+    interrupt(network)
+    with pytest.warns(match=message):
         fitted = model().fit(data.graph, y)
-    assert len(begun) == 2
-    assert fitted.n_iter_ == 5
-    assert fitted.predict(data.graph).shape == (240,)
+    assert fitted.n_iter_ == len(fitted.loss_curve_) == n_iter
+    assert np.isfinite(fitted.predict_proba(data.graph)).all()
+    if network == 2:
+        teacher = prepare(model(), data.graph, y, CPU).teachers[0]
+        (expected,) = engine.train([teacher], CPU, with_logits=True)
+        np.testing.assert_array_equal(fitted._logits(data.graph), expected.logits)
+
+
+@pytest.mark.parametrize("network", [1, 2])
+def test_an_interrupt_of_a_teacher_leaves_what_a_warm_start_goes_on_from(
+    data, y, interrupt, network
+):
+    fitted = model(n_teachers=0, warm_start=True, verbose=100).fit(data.graph, y)
+    before = fitted.predict_proba(data.graph)
+    fitted.set_params(n_teachers=2)
+    interrupt(network)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(data.graph, y)
+    np.testing.assert_array_equal(fitted.predict_proba(data.graph), before)
+
+
+def test_a_warm_start_goes_on_taught(data, y):
+    fitted = model(warm_start=True).fit(data.graph, y)
+    before = fitted.predict_proba(data.graph)
+    fitted.set_params(learning_rate=1e-12).fit(data.graph, y)
+    np.testing.assert_allclose(fitted.predict_proba(data.graph), before, atol=1e-6)
+
+
+def test_verbose_tells_whose_epochs_these_are(data, y, capsys):
+    model(verbose=6).fit(data.graph, y)
+    told = [line.split(": loss")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told == [
+        f"transductive, {network}epoch {epoch}"
+        for network in ("teacher 1, ", "teacher 2, ", "")
+        for epoch in (6, 12)
+    ]
+
+
+class Told:
+    def __init__(self):
+        self.ended = []
+
+    def setup(self, estimator, context):
+        self.n_expected = context.max_subtasks
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        self.ended.append((context.task_name, fitted_estimator is not None))
+
+
+def test_callbacks_hear_of_every_epoch_and_see_the_model_alone(data, y):
+    told, scores = Told(), ScoringMonitor(scoring="accuracy")
+    fitted = model().set_callbacks(told, scores, ProgressBar())
+    fitted.fit(data.graph, y)
+    teachers, epochs = [("teacher epoch", False)] * 24, [("epoch", True)] * 12
+    assert told.ended == [*teachers, *epochs, ("fit", True)]
+    assert told.n_expected == 36
+    rows = [row for row in scores.get_logs().data if row["task_name"] == "epoch"]
+    assert len(rows) == len(fitted.loss_curve_) == 12
+
+
+def test_a_warning_tells_which_teacher_it_is_of(data, y, monkeypatch):
+    update = engine.Run.update
+
+    def updated(run):
+        update(run)
+        if run.all[0].teacher == 2 and int(run.epoch) == 4:
+            run.last_loss.fill_(torch.nan)
+
+    monkeypatch.setattr(engine.Run, "update", updated)
+    with pytest.warns(match="^Teacher 2: The loss became nan in epoch 4"):
+        fitted = model().fit(data.graph, y)
+    assert fitted.n_iter_ == 12
 
 
 def test_a_teacher_that_can_not_be_trained_is_an_error(data, y):

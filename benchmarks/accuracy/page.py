@@ -161,6 +161,20 @@ CLAIMS = [
         "ours",
         "uniform-GCL, our encoders",
     ),
+    *(
+        (f"… by {what}", "table3", f"ours, {part}", "ours")
+        for what, part in (
+            ("contrast where little arrives", "contrast uniform"),
+            ("information in the target", "target without information"),
+            ("its teacher", "without teacher"),
+        )
+    ),
+    (
+        "Trust by gain is better than trust everywhere",
+        "study",
+        "ours",
+        "ours, trust uniform",
+    ),
     (
         "Taught by three of its kind it is better still",
         "study",
@@ -178,20 +192,6 @@ CLAIMS = [
         "study",
         "ours, distilled",
         "uniform-GCL, our encoders, distilled",
-    ),
-    *(
-        (f"… by {what}", "table3", f"ours, {part}", "ours")
-        for what, part in (
-            ("contrast where little arrives", "contrast uniform"),
-            ("information in the target", "target without information"),
-            ("its teacher", "without teacher"),
-        )
-    ),
-    (
-        "Trust by gain is better than trust everywhere",
-        "study",
-        "ours",
-        "ours, trust uniform",
     ),
 ]
 

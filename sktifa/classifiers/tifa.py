@@ -96,8 +96,8 @@ missing_label, warm_start, device, random_state, verbose
         Power that the propagated labels are raised to for that cross-entropy.
     n_teachers : int, default=0
         Networks that are trained first, alike but for their seeds, and whose mean
-        prediction, sharpened, teaches the one that is kept (beyond the paper). One
-        pays, three pay more; a fit takes as many times longer. Not with a `sampler`.
+        prediction, sharpened, teaches the one that is kept (beyond the paper). Three
+        pay; each takes as long as a fit without. Not with a `sampler`.
     trust : {"tifa", "uniform"}, default="tifa"
         Propagated labels are trusted where much information arrives, by the square of
         the rank of the gain; or everywhere alike.

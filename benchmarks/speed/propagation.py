@@ -28,7 +28,7 @@ from sklearn.utils import Bunch
 from sknetwork.base import Algorithm
 from sknetwork.classification import DiffusionClassifier, PageRankClassifier
 
-from benchmarks._report import parse, print_table, write_report
+from benchmarks._report import parse, report
 from benchmarks.data import GRAPHS, load, paper_splits
 from sktifa.information.propagation import label_propagation
 from sktifa.information.tig import annotated_information
@@ -106,15 +106,7 @@ def main() -> None:
                     "PageRank / ours Z*": row["PageRank ms"] / row["ours Z* ms"],
                 }
             )
-    print_table(rows)
-    where = options.device.split(":")[0]
-    write_report(
-        f"speed_propagation_{where}",
-        rows,
-        seeds=[0],
-        device=options.device,
-        commit=options.commit,
-    )
+    report("speed_propagation", rows, options)
 
 
 if __name__ == "__main__":

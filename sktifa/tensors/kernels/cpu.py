@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sktifa.tensors.jit import njit
-from sktifa.tensors.kernels import MOST_GRADIENT, Drawn, plain
+from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
+from sktifa.tensors.kernels.plain import judge, step_sizes, validate
 
 __all__ = [
     "activate",
@@ -423,108 +424,6 @@ def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
     """
     for model in chosen.nonzero()[:, 0].tolist():
         target[model].copy_(source[model])
-
-
-def step_sizes(
-    n_steps: Tensor,
-    epoch: Tensor,
-    *,
-    rates: Tensor,
-    decay: Tensor,
-    least: Tensor,
-    min_iter: Tensor,
-    betas: tuple[float, float],
-) -> tuple[Tensor, Tensor]:
-    """Count a step, and say what `adam` takes it with.
-
-    Parameters
-    ----------
-    n_steps : Tensor of int64, shape ()
-        Is written to.
-    epoch : Tensor of float64, shape ()
-        Epochs done.
-    rates, decay, least, min_iter : Tensor of float64, shape (n_models,)
-        A model's learning rate, what it is multiplied by in each epoch after the first
-        `min_iter`, and what it is at least.
-    betas : tuple of float
-        Adam's constants.
-
-    Returns
-    -------
-    size : Tensor of float32, shape (n_models,)
-        Each model's negative step size, corrected for the start of `mean`.
-    root : Tensor of float32, shape ()
-        Corrects the start of `square`.
-    """
-    return plain.step_sizes(
-        n_steps,
-        epoch,
-        rates=rates,
-        decay=decay,
-        least=least,
-        min_iter=min_iter,
-        betas=betas,
-    )
-
-
-def validate(
-    logits: Tensor,
-    nodes: tuple[Tensor, Tensor, Tensor, Tensor],
-    sizes: Tensor,
-    temperatures: Tensor,
-    as_it_is: int,
-) -> Tensor:
-    """Return each model's cross-entropy, accuracy and least cross-entropy of all.
-
-    Parameters
-    ----------
-    logits : Tensor of float32, shape (n_models, n_nodes, n_classes)
-        Each model's.
-    nodes : tuple of Tensor, shape (n_labeled,)
-        The model, index, target and weight of :class:`LabeledNodes`, model by model.
-    sizes : Tensor of int64, shape (n_models,)
-        How many nodes each model has.
-    temperatures : Tensor of float32, shape (n_temperatures,)
-        The last figure is at the best of these.
-    as_it_is : int
-        Which of them is 1.
-
-    Returns
-    -------
-    Tensor of float32, shape (3, n_models)
-    """
-    return plain.validate(logits, nodes, sizes, temperatures, as_it_is)
-
-
-def judge(
-    reached: Tensor | None, last_loss: Tensor, **state: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Find the models that are the best so far, and those that go on.
-
-    Parameters
-    ----------
-    reached : Tensor of float32, shape (3, n_models), or None
-        What `validate` returned; without, a model is at its best in the end.
-    last_loss : Tensor of float32, shape (n_models,)
-        A model whose loss isn't finite has come to its end.
-    epoch : Tensor of float64, shape ()
-        Epochs done.
-    alive, best_score, best_epoch : Tensor of bool and float64, shape (n_models,)
-        Who is training still, and the best so far; are written to.
-    watched : Tensor of int64, shape (n_models,)
-        What a model's score is: the last of `reached`, the first or the second.
-    tol, min_iter, max_iter, patience : Tensor of float64, shape (n_models,)
-        By how much a better score is better, and how many epochs to train at least,
-        at most, and without a better one.
-
-    Returns
-    -------
-    figures : Tensor of float32, shape (5, n_models)
-        Cross-entropy, accuracy, `last_loss`, `alive` and `best_epoch`.
-    chosen : Tensor of bool, shape (n_models,)
-        Whose state is to be kept.
-    """
-    return plain.judge(reached, last_loss, **state)
 
 
 @njit(no_cpython_wrapper=True)

@@ -1,6 +1,7 @@
 """The kernels in plain PyTorch, for devices that have no others.
 
-What they take and return is told in `cpu`; the draws are the same.
+What they take and return is told in `cpu`, but for those that do as well there; the
+draws are the same.
 """
 
 from __future__ import annotations
@@ -131,7 +132,27 @@ def step_sizes(
     min_iter: Tensor,
     betas: tuple[float, float],
 ) -> tuple[Tensor, Tensor]:
-    """Count a step, and say what `adam` takes it with."""
+    """Count a step, and say what `adam` takes it with.
+
+    Parameters
+    ----------
+    n_steps : Tensor of int64, shape ()
+        Is written to.
+    epoch : Tensor of float64, shape ()
+        Epochs done.
+    rates, decay, least, min_iter : Tensor of float64, shape (n_models,)
+        A model's learning rate, what it is multiplied by in each epoch after the first
+        `min_iter`, and what it is at least.
+    betas : tuple of float
+        Adam's constants.
+
+    Returns
+    -------
+    size : Tensor of float32, shape (n_models,)
+        Each model's negative step size, corrected for the start of `mean`.
+    root : Tensor of float32, shape ()
+        Corrects the start of `square`.
+    """
     epochs = (epoch - min_iter).clamp(min=0)
     rate = torch.maximum(rates * decay**epochs, least)
     n_steps += 1
@@ -154,7 +175,25 @@ def validate(
     temperatures: Tensor,
     as_it_is: int,
 ) -> Tensor:
-    """Return each model's cross-entropy, accuracy and least cross-entropy of all."""
+    """Return each model's cross-entropy, accuracy and least cross-entropy of all.
+
+    Parameters
+    ----------
+    logits : Tensor of float32, shape (n_models, n_nodes, n_classes)
+        Each model's.
+    nodes : tuple of Tensor, shape (n_labeled,)
+        The model, index, target and weight of :class:`LabeledNodes`, model by model.
+    sizes : Tensor of int64, shape (n_models,)
+        How many nodes each model has.
+    temperatures : Tensor of float32, shape (n_temperatures,)
+        The last figure is at the best of these.
+    as_it_is : int
+        Which of them is 1.
+
+    Returns
+    -------
+    Tensor of float32, shape (3, n_models)
+    """
     model, index, target, weight = nodes
     n_models, n_temperatures = len(logits), len(temperatures)
     logits = logits.flatten(0, 1).index_select(0, index)
@@ -185,7 +224,31 @@ def judge(
     max_iter: Tensor,
     patience: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Find the models that are the best so far, and those that go on."""
+    """Find the models that are the best so far, and those that go on.
+
+    Parameters
+    ----------
+    reached : Tensor of float32, shape (3, n_models), or None
+        What `validate` returned; without, a model is at its best in the end.
+    last_loss : Tensor of float32, shape (n_models,)
+        A model whose loss isn't finite has come to its end.
+    epoch : Tensor of float64, shape ()
+        Epochs done.
+    alive, best_score, best_epoch : Tensor of bool and float64, shape (n_models,)
+        Who is training still, and the best so far; are written to.
+    watched : Tensor of int64, shape (n_models,)
+        What a model's score is: the last of `reached`, the first or the second.
+    tol, min_iter, max_iter, patience : Tensor of float64, shape (n_models,)
+        By how much a better score is better, and how many epochs to train at least,
+        at most, and without a better one.
+
+    Returns
+    -------
+    figures : Tensor of float32, shape (5, n_models)
+        Cross-entropy, accuracy, `last_loss`, `alive` and `best_epoch`.
+    chosen : Tensor of bool, shape (n_models,)
+        Whose state is to be kept.
+    """
     here = alive & last_loss.isfinite()
     goes_on = epoch < max_iter
     if reached is None:

@@ -166,9 +166,9 @@ def test_step_sizes_follow_the_schedule(place):
     assert done == 10
 
 
-@pytest.mark.parametrize("n_classes", [2, 7])
+@pytest.mark.parametrize("n_classes", [2, 7, 65])
 def test_validation_is_cross_entropy_at_each_temperature(place, n_classes):
-    sizes, n_nodes = [400, 1, 0, 57], 500
+    sizes, n_nodes = [900, 1, 0, 57], 1000
     rng = np.random.default_rng(0)
     logits = rng.normal(scale=3, size=(4, n_nodes, n_classes)).astype(np.float32)
     parts = [rng.permutation(n_nodes)[:size] for size in sizes]

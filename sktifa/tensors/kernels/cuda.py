@@ -31,8 +31,10 @@ __all__ = [
 # so that no sum over neighbours leaves it, and has 512 entries, or 2048 where rows are
 # wide (measured on an H100: a third faster than 1024 for both).
 _MOST_NEIGHBORS = 16
-# Programs that share long rows.
-_MOST_SPLITS = 8
+# Programs that share long rows, or a model's validation nodes.
+_MOST_SPLITS, _MOST_PARTS = 8, 64
+# Numbers that partial sums may take.
+_MOST_PARTIAL = 1 << 24
 _CHUNK, _WARPS = 1024, 4
 # A tile of a dense product: its nodes or features, how many of the others are read at a
 # time, and its columns at most. Programs that fill a GPU, and how many nodes one is
@@ -67,7 +69,10 @@ def csr_product(
         return (matrix @ wide).view(rows, n_models, width).transpose(0, 1).contiguous()
     dense = dense.contiguous()
     # A transposed matrix of features has few rows, some of them very long.
-    splits = max(1, min(_MOST_SPLITS, 64 // n_models)) if order is not None else 1
+    splits = 1
+    if order is not None:
+        room = _MOST_PARTIAL // max(1, n_models * rows * width)
+        splits = max(1, min(_MOST_SPLITS, 64 // n_models, room))
     out = dense.new_empty(splits, n_models, rows, width)
     if not out.numel():
         return dense.new_zeros(n_models, rows, width)
@@ -195,7 +200,10 @@ def propagate(
     crow, col, values = graph
     length, begin, row = parts
     total = n_models * width
-    states = torch.empty(steps, n_nodes, total, device=scores.device)
+    # Each state begins where vectors begin.
+    states = torch.empty(
+        steps, triton.cdiv(n_nodes * total, 16) * 16, device=scores.device
+    )
     of_model = n_nodes if len(scale) > 1 else 0
     columns = _columns_at_once(total)
     tile = 2048 if columns >= 32 else 512
@@ -205,8 +213,9 @@ def propagate(
     arcs = max(1, 256 // units)
     n_blocks = triton.cdiv(total, columns)
     n_programs = triton.cdiv(len(row), together) * n_blocks
-    target, source, weight = flips or (None, None, None)
-    n_arcs = 0 if weight is None else len(weight)
+    n_arcs = 0 if flips is None else len(flips[2])
+    # Never read without arcs, but one kernel is compiled for both.
+    target, source, weight = flips or (row, row, values)
     with torch.cuda.device_of(scores):
         rows = _CHUNK // columns
         _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](
@@ -218,6 +227,7 @@ def propagate(
             total,
             width,
             of_model,
+            states.stride(0),
             steps,
             teleport,
             NODES=rows,
@@ -246,7 +256,7 @@ def propagate(
                 of_model,
                 n_programs,
                 1 - teleport,
-                LAST=last,
+                int(last),
                 LENGTH=length,
                 PARTS=together,
                 NEIGHBORS=at_once,
@@ -275,6 +285,7 @@ def _open_propagation(
     total,
     width,
     of_model,
+    of_state,
     steps,
     teleport,
     NODES: tl.constexpr,
@@ -294,11 +305,11 @@ def _open_propagation(
     states += node * total + column
     tl.store(states, scaled, mask=there)
     for _ in range(1, steps):
-        states += n_nodes.to(tl.int64) * total
+        states += of_state
         tl.store(states, teleport * scaled, mask=there)
 
 
-@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs"])
+@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs", "is_last"])
 def _propagation_step(
     crow,
     col,
@@ -319,7 +330,7 @@ def _propagation_step(
     of_model,
     n_programs,
     share,
-    LAST: tl.constexpr,
+    is_last,
     LENGTH: tl.constexpr,
     PARTS: tl.constexpr,
     NEIGHBORS: tl.constexpr,
@@ -346,32 +357,31 @@ def _propagation_step(
             width,
             of_model,
             share,
-            LAST,
+            is_last,
             LENGTH,
             PARTS,
             NEIGHBORS,
             COLUMNS,
         )
     else:
-        if weight is not None:
-            _send_along_flips(
-                program - n_programs,
-                scale,
-                state,
-                out,
-                target,
-                source,
-                weight,
-                n_arcs,
-                n_nodes,
-                total,
-                width,
-                of_model,
-                share,
-                LAST,
-                ARCS,
-                UNITS,
-            )
+        _send_along_flips(
+            program - n_programs,
+            scale,
+            state,
+            out,
+            target,
+            source,
+            weight,
+            n_arcs,
+            n_nodes,
+            total,
+            width,
+            of_model,
+            share,
+            is_last,
+            ARCS,
+            UNITS,
+        )
 
 
 @triton.jit
@@ -391,7 +401,7 @@ def _send_along_rows(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
     LENGTH: tl.constexpr,
     PARTS: tl.constexpr,
     NEIGHBORS: tl.constexpr,
@@ -432,7 +442,7 @@ def _send_along_rows(
         width,
         of_model,
         share,
-        LAST,
+        is_last,
     )
 
 
@@ -451,7 +461,7 @@ def _send_along_flips(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
     ARCS: tl.constexpr,
     UNITS: tl.constexpr,
 ):
@@ -482,7 +492,7 @@ def _send_along_flips(
         width,
         of_model,
         share,
-        LAST,
+        is_last,
     )
 
 
@@ -500,11 +510,12 @@ def _add_messages(
     width,
     of_model,
     share,
-    LAST: tl.constexpr,
+    is_last,
 ):
     factor = tl.load(scale + model * of_model + node, mask=there, other=0.0)
     message *= share * factor
-    if LAST:
+    # The last step's result is laid out as scores are, and isn't scaled for a next one.
+    if is_last:
         at = (model.to(tl.int64) * n_nodes + node) * width + unit
     else:
         message *= factor
@@ -1217,87 +1228,118 @@ def validate(
     """Return each model's cross-entropy, accuracy and least cross-entropy of all."""
     n_models, _, width = logits.shape
     _, index, target, weight = nodes
-    out = torch.empty(3, n_models, device=logits.device)
     units = triton.next_power_of_2(width)
+    at_once = max(1, _CHUNK // units)
+    each = triton.cdiv(len(index), n_models)
+    n_parts = max(1, min(_MOST_PARTS, each // (8 * at_once)))
+    figures = triton.next_power_of_2(1 + len(temperatures))
+    sums = torch.empty(n_parts, n_models, figures, device=logits.device)
+    out = torch.empty(3, n_models, device=logits.device)
     with torch.cuda.device_of(logits):
-        _validate[(n_models,)](
+        _add_losses[(n_models, n_parts)](
             logits.contiguous(),
             index,
             target,
             weight,
             sizes,
             temperatures,
-            out,
-            n_models,
+            sums,
             width,
-            AS_IT_IS=as_it_is,
             N_TEMPERATURES=len(temperatures),
-            TEMPERATURES=triton.next_power_of_2(len(temperatures)),
+            FIGURES=figures,
             MODELS=triton.next_power_of_2(n_models),
-            NODES=max(1, _CHUNK // units),
+            NODES=at_once,
             UNITS=units,
             num_warps=_WARPS,
+        )
+        _read_losses[(n_models,)](
+            sums,
+            sizes,
+            out,
+            n_parts,
+            AS_IT_IS=as_it_is,
+            N_TEMPERATURES=len(temperatures),
+            FIGURES=figures,
+            PARTS=triton.next_power_of_2(n_parts),
+            num_warps=1,
         )
     return out
 
 
-@triton.jit(do_not_specialize=["n_models"])
-def _validate(
+@triton.jit
+def _add_losses(
     logits,
     index,
     target,
     weight,
     sizes,
     temperatures,
-    out,
-    n_models,
+    sums,
     width,
-    AS_IT_IS: tl.constexpr,
     N_TEMPERATURES: tl.constexpr,
-    TEMPERATURES: tl.constexpr,
+    FIGURES: tl.constexpr,
     MODELS: tl.constexpr,
     NODES: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    model = tl.program_id(0)
-    size = tl.load(sizes + model)
+    """Add up a part of a model's losses at each temperature, and what is right."""
+    model, part, n_parts = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    size = tl.load(sizes + model).to(tl.int32)
     others = tl.arange(0, MODELS)
     first = tl.sum(tl.load(sizes + others, mask=others < model, other=0), axis=0)
     unit = tl.arange(0, UNITS)[None, :]
-    number = tl.arange(0, TEMPERATURES)[None, :]
-    right = tl.zeros([NODES], dtype=tl.float32)
-    losses = tl.zeros([NODES, TEMPERATURES], dtype=tl.float32)
-    for done in range(0, size, NODES):
+    number = tl.arange(0, FIGURES)[None, :]
+    figures = tl.zeros([NODES, FIGURES], dtype=tl.float32)
+    for done in range(part * NODES, size, n_parts * NODES):
         place = done + tl.arange(0, NODES)
         there = place < size
-        place += first
-        node = tl.load(index + place, mask=there, other=0)
-        own = tl.load(target + place, mask=there, other=0)
-        share = tl.load(weight + place, mask=there, other=0.0)
-        # Nodes past the end are as sure of a class as can be, and weigh nothing.
+        node = tl.load(index + first + place, mask=there, other=0)
+        own = tl.load(target + first + place, mask=there, other=0)
+        share = tl.load(weight + first + place, mask=there, other=0.0)
         scores = tl.load(
             logits + node[:, None] * width + unit,
             mask=there[:, None] & (unit < width),
             other=-float("inf"),
         )
+        # Nodes past the end are sure of the first class, and weigh nothing.
         scores = tl.where(there[:, None] | (unit > 0), scores, 0.0)
-        is_own = unit == own[:, None]
-        right += tl.where(there & (tl.argmax(scores, axis=1) == own), 1.0, 0.0)
+        right = there & (tl.argmax(scores, axis=1) == own)
+        figures += tl.where(number == N_TEMPERATURES, right.to(tl.float32)[:, None], 0)
         for i in range(N_TEMPERATURES):
             scaled = scores / tl.load(temperatures + i)
             top = tl.max(scaled, axis=1)
             total = tl.sum(tl.exp(scaled - top[:, None]), axis=1)
-            of_own = tl.sum(tl.where(is_own, scaled, 0.0), axis=1)
+            of_own = tl.sum(tl.where(unit == own[:, None], scaled, 0.0), axis=1)
             loss = share * (tl.log(total) + top - of_own)
-            losses += tl.where(number == i, loss[:, None], 0.0)
-    each = tl.sum(losses, axis=0)
-    number = tl.arange(0, TEMPERATURES)
-    tl.store(out + model, tl.sum(tl.where(number == AS_IT_IS, each, 0.0), axis=0))
-    right = tl.sum(right, axis=0) / tl.maximum(size, 1).to(tl.float32)
-    tl.store(out + n_models + model, right)
-    least = tl.min(tl.where(number < N_TEMPERATURES, each, float("inf")), axis=0)
+            figures += tl.where(number == i, loss[:, None], 0.0)
+    sums += (part * tl.num_programs(0) + model) * FIGURES
+    tl.store(sums + tl.arange(0, FIGURES), tl.sum(figures, axis=0))
+
+
+@triton.jit(do_not_specialize=["n_parts"])
+def _read_losses(
+    sums,
+    sizes,
+    out,
+    n_parts,
+    AS_IT_IS: tl.constexpr,
+    N_TEMPERATURES: tl.constexpr,
+    FIGURES: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    model, n_models = tl.program_id(0), tl.num_programs(0)
+    part, number = tl.arange(0, PARTS)[:, None], tl.arange(0, FIGURES)
+    at = (part * n_models + model) * FIGURES + number[None, :]
+    figures = tl.sum(tl.load(sums + at, mask=part < n_parts, other=0.0), axis=0)
+    loss = tl.sum(tl.where(number == AS_IT_IS, figures, 0.0), axis=0)
+    right = tl.sum(tl.where(number == N_TEMPERATURES, figures, 0.0), axis=0)
+    is_loss = number < N_TEMPERATURES
+    least = tl.min(tl.where(is_loss, figures, float("inf")), axis=0)
     # The least of numbers, of which one is none, is none.
-    has_nan = tl.max((each != each).to(tl.int32), axis=0) > 0
+    has_nan = tl.max((figures != figures).to(tl.int32), axis=0) > 0
+    size = tl.maximum(tl.load(sizes + model), 1).to(tl.float32)
+    tl.store(out + model, loss)
+    tl.store(out + n_models + model, right / size)
     tl.store(out + 2 * n_models + model, tl.where(has_nan, float("nan"), least))
 
 

@@ -41,6 +41,9 @@ _CHUNK, _WARPS = 1024, 4
 # worth.
 _TILE, _STEP, _MOST_UNITS = 128, 32, 64
 _PROGRAMS, _LEAST_NODES = 528, 128
+# Models that a kernel which reads all of them counts with at least, so that it is not
+# compiled anew for each number that is left of a stack.
+_MODELS = 64
 
 
 def csr_product(
@@ -1179,7 +1182,7 @@ def step_sizes(
             n_models,
             LOG_FIRST=math.log(betas[0]),
             LOG_SECOND=math.log(betas[1]),
-            MODELS=triton.next_power_of_2(n_models),
+            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
             num_warps=1,
         )
     return size, root
@@ -1247,7 +1250,7 @@ def validate(
             width,
             N_TEMPERATURES=len(temperatures),
             FIGURES=figures,
-            MODELS=triton.next_power_of_2(n_models),
+            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
             NODES=at_once,
             UNITS=units,
             num_warps=_WARPS,
@@ -1377,7 +1380,7 @@ def judge(
             figures,
             chosen,
             n_models,
-            MODELS=triton.next_power_of_2(n_models),
+            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
             num_warps=1,
         )
     return figures, chosen

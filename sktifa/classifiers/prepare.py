@@ -613,7 +613,7 @@ def _sampled(
             torch.from_numpy(everyone).to(device),
             torch.from_numpy(share).to(device),
             contrast=contrast,
-            generator=torch.Generator(device=device).manual_seed(seed),
+            seed=seed,
             logits=logits if validates else None,
             rank=distributed.rank(),
             n_ranks=distributed.n_ranks(),

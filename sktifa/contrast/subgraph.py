@@ -1,4 +1,4 @@
-"""Contrast inside a sampled subgraph, drawn anew each step where the subgraph lies."""
+"""Contrast inside a sampled subgraph, drawn anew each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sktifa.contrast.pairs import PairSettings, anchor_pairs
 from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
-from sktifa.contrast.rounds import RoundsPerturber
 
 __all__ = [
     "PairSettings",
@@ -31,17 +30,14 @@ class SubgraphPerturbation:
     nodes : Tensor of bool, shape (n_nodes,)
         The perturbed nodes.
     removed_arcs : Tensor of int64
-        Positions of arcs, both directions; one past the end is none.
+        Positions of arcs, both directions.
     added_edges : Tensor of int64, shape (2, m)
         Node pairs.
-    is_added : Tensor of bool, shape (m,)
-        Which of them count.
     """
 
     nodes: Tensor
     removed_arcs: Tensor
     added_edges: Tensor
-    is_added: Tensor
 
 
 def perturb(
@@ -49,12 +45,12 @@ def perturb(
     col: Tensor,
     weights: Tensor,
     settings: PerturbationSettings,
-    generator: torch.Generator,
+    seed: int,
 ) -> SubgraphPerturbation:
     """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
 
-    On a GPU, in rounds; on the CPU, and where rounds can't, by the exact race of
-    :class:`~sktifa.contrast.perturbation.GraphPerturber`.
+    The race is a core's wherever the subgraph lies: a GPU would be waited for, and
+    trains meanwhile. The thread that draws holds no lock.
 
     Parameters
     ----------
@@ -64,37 +60,23 @@ def perturb(
         Loss weights (paper: w).
     settings : PerturbationSettings
         Of the perturbation.
-    generator : torch.Generator
-        On the device of the graph; advances.
+    seed : int
+        Of the draws.
 
     Returns
     -------
     SubgraphPerturbation
     """
-    seed = torch.randint(2**62, (1,), generator=generator, device=crow.device)
-    if col.is_cuda and RoundsPerturber.takes(settings):
-        views = RoundsPerturber(crow, col, weights, settings).draw(seed, n_views=1)
-        return SubgraphPerturbation(
-            views.nodes[0],
-            views.removed_arcs[0],
-            views.added_edges[0],
-            views.is_added[0],
-        )
     n = len(crow) - 1
     pattern = sparse.csr_array(
         (np.ones(len(col), np.float32), col.cpu().numpy(), crow.cpu().numpy()),
         shape=(n, n),
     )
     perturber = GraphPerturber(pattern, weights.cpu().numpy(), **vars(settings))
-    view = perturber.draw(np.random.default_rng(int(seed)))
+    view = perturber.draw(np.random.default_rng(seed))
     nodes, removed, added = (
         torch.from_numpy(part).to(crow.device)
         for part in (view.nodes, view.removed_arcs, view.added_edges)
     )
     is_drawn = torch.zeros(n, dtype=torch.bool, device=crow.device)
-    return SubgraphPerturbation(
-        is_drawn.index_fill_(0, nodes, True),
-        removed,
-        added,
-        torch.ones_like(added[0], dtype=torch.bool),
-    )
+    return SubgraphPerturbation(is_drawn.index_fill_(0, nodes, True), removed, added)

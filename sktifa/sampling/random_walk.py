@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +37,8 @@ __all__ = ["SAINTTIFASampler"]
 
 # Below this epsilon rounding errors of float32 distances would show (READING 20).
 _FINE = 0.01
+# That draw for a GPU.
+_MOST_THREADS = 8
 
 
 class SAINTTIFASampler(GraphSampler):
@@ -332,8 +335,9 @@ class SAINTTIFASampler(GraphSampler):
             return subgraph if transform is None else transform(subgraph)
 
         device = self._walker.device
-        # A GPU draws faster than one thread can ask it to.
-        n_threads = 2 if device.type == "cuda" else 1
+        # A GPU trains faster than one thread can draw for it.
+        spare = max(2, min(_MOST_THREADS, joblib.cpu_count() - 1))
+        n_threads = spare if device.type == "cuda" else 1
         return prefetch(
             draw, batches, device=device, n_threads=n_threads, ahead=n_threads + 1
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["FACTORS", "KEY_STEP", "STEP", "exponential", "integers", "mixed"]
+__all__ = ["FACTORS", "KEY_STEP", "STEP", "exponential", "mixed"]
 
 # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), as signed numbers.
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -49,18 +49,6 @@ def mixed(key: Tensor, number: Tensor | int) -> Tensor:
 def _shifted(bits: Tensor, by: int) -> Tensor:
     # Tensors shift in copies of the sign.
     return (bits >> by) & ((1 << (64 - by)) - 1)
-
-
-def integers(bits: Tensor, size: Tensor | int) -> Tensor:
-    """Turn bits into uniform numbers from 0 to ``size - 1``, less than 2^31.
-
-    Examples
-    --------
-    >>> import torch
-    >>> integers(torch.tensor([0, -1]), 10)
-    tensor([0, 9])
-    """
-    return (_shifted(bits, 32) * size) >> 32
 
 
 def exponential(bits: Tensor) -> Tensor:

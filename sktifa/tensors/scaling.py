@@ -85,13 +85,12 @@ class Scaling:
 
 def _is_real_valued(features: NDArray[np.float32]) -> bool:
     """Tell measurements from 0/1, counts and bags of words."""
-    filled: Any = 0
-    whole = True
-    for rows in row_blocks(features.shape[0], _WORK * features.shape[1]):
-        part = np.asarray(features[rows])
-        filled += np.count_nonzero(part)
-        whole = whole and bool((part == np.rint(part)).all() and (part >= 0).all())
-    return not whole and filled >= _MOSTLY_ZERO * features.size
+    blocks = list(row_blocks(features.shape[0], _WORK * features.shape[1]))
+    parts = (np.asarray(features[rows]) for rows in blocks)
+    if all(((part >= 0) & (part == np.rint(part))).all() for part in parts):
+        return False
+    filled: Any = sum(np.count_nonzero(features[rows]) for rows in blocks)
+    return bool(filled >= _MOSTLY_ZERO * features.size)
 
 
 def _moments(

@@ -303,8 +303,12 @@ class _LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1, width, dtype=torch.float32))
 
     def forward(self, h: Tensor) -> Tensor:
-        h = functional.layer_norm(h, h.shape[-1:])
-        return h * self.weight[:, None] + self.bias[:, None]
+        shape = h.shape[2:]
+        if len(h) == 1:  # without a copy
+            return functional.layer_norm(h, shape, self.weight[0], self.bias[0])
+        models = zip(h, self.weight, self.bias, strict=True)
+        each = [functional.layer_norm(x, shape, w, b) for x, w, b in models]
+        return torch.stack(each)
 
 
 class _BatchNorm(_LayerNorm):

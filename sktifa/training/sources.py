@@ -312,7 +312,7 @@ class SubgraphContrast:
         subgraph: Subgraph,
         graph: Adjacency,
         features: Features,
-        generator: torch.Generator,
+        seed: int,
     ) -> tuple[View, Tensor | None]:
         """Draw a subgraph's view and pairs."""
         nodes, crow, col = subgraph.nodes, subgraph.crow, subgraph.col
@@ -321,13 +321,10 @@ class SubgraphContrast:
             col,
             self.perturbation_weights.index_select(0, nodes),
             self.perturbation,
-            generator,
+            seed,
         )
         row_keep = 1 - self.feature_mask_rate * drawn.nodes.float()
-        flips = graph.flips(
-            drawn.removed_arcs, drawn.added_edges, graph.mean_weight * drawn.is_added
-        )
-        view = View(flips, row_keep[None])
+        view = View(graph.flips(drawn.removed_arcs, drawn.added_edges), row_keep[None])
         pairs = None
         if self.pairs is not None:
             matrix = features.values
@@ -342,6 +339,7 @@ class SubgraphContrast:
             here = self.distribution
             if here is not None:  # which lies where the graph does
                 here = here.index_select(0, nodes.to(here.device)).to(nodes.device)
+            generator = torch.Generator(nodes.device).manual_seed(seed)
             pairs = anchor_pairs(crow, col, matrix, here, self.pairs, generator)
         return view, pairs
 
@@ -368,9 +366,8 @@ class SampledBatches:
         Weight of each training node; sums to one.
     contrast : SubgraphContrast or None
         For the contrastive objective.
-    generator : torch.Generator
-        On the device; draws perturbations and pairs, in the sampler's threads. With
-        subgraphs that have a seed only its own seed matters.
+    seed : int
+        Of the perturbations and pairs.
     logits : callable or None
         Evaluates the encoder on the whole graph; None where there is no validation.
     rank, n_ranks : int, default=0 and 1
@@ -386,14 +383,15 @@ class SampledBatches:
         weight: Tensor,
         *,
         contrast: SubgraphContrast | None,
-        generator: torch.Generator,
+        seed: int,
         logits: Callable[[nn.Module], Tensor] | None,
         rank: int = 0,
         n_ranks: int = 1,
     ) -> None:
         self.sampler, self.graph, self.features = sampler, graph, features
         self.codes, self.weight, self.contrast = codes, weight, contrast
-        self._generator, self._logits = generator, logits
+        self._seed, self._rng = seed, np.random.default_rng(seed)
+        self._logits = logits
         self._rank, self._n_ranks = rank, n_ranks
         self._n_epochs = 0
 
@@ -424,11 +422,11 @@ class SampledBatches:
 
     def slots(self) -> PaddedBatch | None:
         """Make room for a batch, after drawing one; None where features are sparse."""
-        state = self._generator.get_state()
+        state = self._rng.bit_generator.state
         drawn = self.sampler.epoch(0, transform=self._prepare)
         batch = next(drawn).batch
         del drawn  # which ends its thread
-        self._generator.set_state(state)
+        self._rng.bit_generator.state = state
         return None if batch.features.is_sparse else PaddedBatch.like(batch)
 
     def close(self) -> None:
@@ -465,17 +463,16 @@ class SampledBatches:
         batch = Batch(features, graph, labeled, [], nodes=nodes, norm=norm)
         if self.contrast is not None:
             view, batch.pairs = self.contrast.of(
-                subgraph, graph, features, self._generator_of(subgraph)
+                subgraph, graph, features, self._seed_of(subgraph)
             )
             batch.views.append(view)
         return _Prepared(batch)
 
-    def _generator_of(self, subgraph: Subgraph) -> torch.Generator:
-        """Make a generator that gives the same draws in any thread, in any order."""
+    def _seed_of(self, subgraph: Subgraph) -> int:
+        """Return a seed that is the same in any thread, in any order."""
         if subgraph.seed is None:
-            return self._generator
-        seed = self._generator.initial_seed() + subgraph.seed
-        return torch.Generator(self.features.device).manual_seed(seed)
+            return int(self._rng.integers(2**62))
+        return self._seed + subgraph.seed
 
 
 @dataclass

@@ -21,6 +21,10 @@ __all__ = [
     "perturb",
 ]
 
+# Up to so many arcs a core is done with the race before a GPU has been asked for the
+# thousand kernels of the rounds; and the GPU is left to the training step.
+_FEW_ARCS = 1 << 17
+
 
 @dataclass(frozen=True)
 class SubgraphPerturbation:
@@ -53,8 +57,8 @@ def perturb(
 ) -> SubgraphPerturbation:
     """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
 
-    On a GPU, in rounds; on the CPU, and where rounds can't, by the exact race of
-    :class:`~sktifa.contrast.perturbation.GraphPerturber`.
+    On a GPU, in rounds; on the CPU, where rounds can't, and in small subgraphs, by the
+    exact race of :class:`~sktifa.contrast.perturbation.GraphPerturber`.
 
     Parameters
     ----------
@@ -72,7 +76,7 @@ def perturb(
     SubgraphPerturbation
     """
     seed = torch.randint(2**62, (1,), generator=generator, device=crow.device)
-    if col.is_cuda and RoundsPerturber.takes(settings):
+    if col.is_cuda and len(col) > _FEW_ARCS and RoundsPerturber.takes(settings):
         views = RoundsPerturber(crow, col, weights, settings).draw(seed, n_views=1)
         return SubgraphPerturbation(
             views.nodes[0],

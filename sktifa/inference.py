@@ -336,11 +336,13 @@ def _width(encoder: Encoder, index: int) -> tuple[int, int]:
 def _bytes(nodes, arcs, n_in, n_out, convolution):  # noqa: ANN001, ANN202
     """Estimate what a layer takes; numbers, or arrays of them."""
     columns = n_in + _ARRAYS * n_out
-    messages = 0
+    messages = getattr(convolution, "kept_per_arc", 0) * n_out
     kind = _kind(convolution)
     if kind in _PASSES_MESSAGES:
         heads = getattr(convolution.convolution, "heads", 1)
-        wide = n_out * heads if kind == "FeaStConv" else max(n_in, n_out)
+        wide = {"FeaStConv": n_out * heads, "GATConv": n_out}.get(
+            kind, max(n_in, n_out)
+        )
         messages = 2 * wide
     return 4 * nodes * columns + arcs * (_BYTES_AN_ARC + 4 * messages)
 

@@ -250,7 +250,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "table2": Experiment(
         [
-            *cells(INDUCTIVE_2, ("Computers", "DBLP", "Physics")),
+            *cells(INDUCTIVE_2, ("DBLP", "Computers", "Physics")),
             *cells(PRODUCTS_2, ("products",)),
         ],
         against=[

@@ -187,7 +187,8 @@ def _fitting(problem: Problem, device: torch.device) -> int:
         0 if pairs is None else pairs.positives.shape[1] + pairs.negatives.shape[1]
     )
     # Attention keeps more, which is told as if it were pairs.
-    an_arc = getattr(problem.encoder.layer, "kept_per_arc", 0)
+    layer = problem.encoder.layer
+    an_arc = 0 if layer is None else layer.kept_per_arc
     arcs_a_node = problem.graph.adjacency.nnz / problem.graph.n_nodes + 1
     n_pairs += int(an_arc * problem.encoder.hidden_size * arcs_a_node)
     return models_at_once(problem.graph, problem.encoder, n_pairs, device)

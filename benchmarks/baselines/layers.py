@@ -130,16 +130,7 @@ class _Arcs:
         )
 
 
-class _ArcLayer(Layer):
-    """A layer that keeps messages along all arcs for the backward pass.
-
-    `kept_per_arc` is how many numbers an arc and unit, about.
-    """
-
-    kept_per_arc = 0
-
-
-class GATLayer(_ArcLayer):
+class GATLayer(Layer):
     """Veličković et al. (2018): heads side by side in hidden layers, one at the end."""
 
     most_heads = 8
@@ -175,7 +166,7 @@ class GATLayer(_ArcLayer):
         return arcs.sums(messages, n_models * n).view(n_models, n, width)
 
 
-class FeaStLayer(_ArcLayer):
+class FeaStLayer(Layer):
     """Verma et al. (2018): each arc chooses softly among weight matrices."""
 
     n_heads = 4

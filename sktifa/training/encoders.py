@@ -173,6 +173,9 @@ class Layer(nn.Module):
 
     # How many weight matrices of n_in times n_out stand side by side.
     n_weights: ClassVar[int] = 1
+    # How many numbers an arc and unit it keeps for the backward pass, about, where it
+    # makes messages of its own: whoever estimates memory counts them.
+    kept_per_arc: ClassVar[int] = 0
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ from sktifa.tensors.arrays import as_tensor, row_blocks
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.features import Features, dense_fill
 from sktifa.tensors.scaling import Scaling
-from sktifa.tensors.sparse import Adjacency
+from sktifa.tensors.sparse import Adjacency, to_csr
 from sktifa.training.batch import Batch, LabeledNodes, View
 from sktifa.training.padded import PaddedBatch
 from sktifa.training.problem import PairSets, Problem
@@ -251,8 +251,10 @@ class NodeFeatures:
         whole = torch.empty(self.shape, device=self.device)
         for rows in row_blocks(*self.shape):
             part = self.scaling(self.matrix[rows])
-            part = part.toarray() if sparse.issparse(part) else part
-            whole[rows] = as_tensor(part).to(self.device)
+            if sparse.issparse(part):  # fewer numbers to send
+                whole[rows] = to_csr(sparse.csr_array(part), self.device).to_dense()
+            else:
+                whole[rows] = as_tensor(part).to(self.device)
         return whole
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.baselines.layers import GATLayer
 from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
 from sktifa.datasets import make_block_graph
@@ -39,12 +40,12 @@ def batches(problem):
 
 
 @pytest.mark.parametrize("contrasts", [True, False])
-@pytest.mark.parametrize("name", ["gcn", "sage", "mlp", "appnp"])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "mlp", "appnp", GATLayer])
 def test_a_filled_up_batch_has_the_same_loss_and_gradient(
-    name, contrasts, problem, batches
+    kind, contrasts, problem, batches
 ):
     spec = dataclasses.replace(
-        problem.encoder, kind=name, n_layers=3, propagation_steps=2
+        problem.encoder, kind=kind, n_layers=3, propagation_steps=2
     )
     encoder = build_encoder(spec, seed=0)
     terms = problem.terms if contrasts else problem.terms[:1]

@@ -68,14 +68,17 @@ class Fit:
 
     @property
     def kind(self) -> str:
-        """What it costs depends on: the method's class, its encoder and teachers."""
+        """What it costs depends on: the method's class, encoder, teachers, sampler."""
         network = getattr(self.estimator, "network", self.estimator)
         encoder = getattr(network, "encoder", "")
         teachers = getattr(network, "n_teachers", 0)
+        sampler = getattr(network, "sampler", None)
         told = (
             type(self.estimator).__name__,
             getattr(encoder, "__name__", encoder),
             f"taught by {teachers}" if teachers else "",
+            f"on {type(sampler).__name__}'s" if sampler else "",
+            self.setting if self.setting != "transductive" else "",
         )
         return " ".join(filter(None, told))
 

@@ -82,6 +82,14 @@ def test_commit_must_be_known(monkeypatch, capsys):
     assert "--commit" in capsys.readouterr().err
 
 
+def test_products_that_are_not_there_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SKTIFA_DATA", "")
+    monkeypatch.setattr("sys.argv", ["products", "--root", str(tmp_path / "none")])
+    with pytest.raises(SystemExit):
+        products.main()
+    assert "raw/edge.csv.gz" in capsys.readouterr().err
+
+
 def test_products_from_files_to_record(tmp_path, monkeypatch, capsys):
     products.write_stand_in(tmp_path, 3000)
     data = fetch_ogbn("products", root=tmp_path, download_if_missing=False)
@@ -101,8 +109,9 @@ def test_products_from_files_to_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", arguments)
     products.main()
     told = capsys.readouterr().out
-    assert "training sees 240 nodes, 1 steps an epoch" in told
-    assert told.index("GB on the GPU") < told.index("1 of 1 cells")
+    assert "Training sees 240 nodes, by subgraphs of 20,000 roots, 1 an epoch" in told
+    assert "2 models of GraphSAGE and its like at most" in told
+    assert told.index("GB of the GPU's") < told.index("1 of 1 cells")
     (record,) = json.loads((tmp_path / "table2.json").read_text())
     assert record["setting"] == "inductive"
     assert (record["n_splits"], record["n_seeds"]) == (1, 2)

@@ -289,3 +289,13 @@ def test_every_cell_is_of_a_known_method_and_graph():
             assert cell.graph in benchmark_data.LOADERS, name
         told = {method for pair in experiment.against for method in pair}
         assert told <= {cell.method for cell in experiment.cells}, name
+
+
+@pytest.mark.parametrize("name", ["table2", "table6"])
+def test_both_sides_of_an_inductive_comparison_are_tuned_alike(name):
+    for one, other in EXPERIMENTS[name].against:
+        own, rival = methods.METHODS[one], methods.METHODS[other]
+        if own.like or rival.like:
+            assert (own.like or one) == (rival.like or other)
+        else:
+            assert own.space == rival.space

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,21 +254,16 @@ def propagate(
     parts = _csr_arguments(graph.crow, graph.col, graph.loop_values, None)[:3]
     start = _whole_vectors(scores * scale)
     factor = (scale * scale * (1 - teleport)).view(-1, n_nodes)
+    if flips is not None:
+        target, source, weight = flips
+        weight = weight * factor.view(-1).index_select(0, target)
     state, others = start, [torch.empty_like(start) for _ in range(min(steps, 2))]
     for step in range(steps):
         out = others[step % 2]
         given = factor.numpy(), state.numpy(), start.numpy(), out.numpy()
-        _spread(
-            lambda begin, end, given=given: _propagation_step(
-                *parts, *given, np.float32(teleport), begin, end
-            ),
-            n_nodes,
-            _csr_nanoseconds(parts, given[1]),
-            parts[0],
-        )
+        call = partial(_propagation_step, *parts, *given, np.float32(teleport))
+        _spread(call, n_nodes, _csr_nanoseconds(parts, given[1]), parts[0])
         if flips is not None:
-            target, source, weight = flips
-            weight = weight * factor.view(-1).index_select(0, target)
             add_arcs(out, state, target, source, weight)
         state = out
     return state[:, :, :width] / scale
@@ -299,8 +294,9 @@ def _csr_nanoseconds(
 
 def _whole_vectors(dense: Tensor) -> Tensor:
     """Fill up rows to whole vectors."""
-    width = dense.shape[2]
-    return functional.pad(dense.detach(), (0, -width % LANES)).contiguous()
+    missing = -dense.shape[2] % LANES
+    dense = dense.detach()
+    return functional.pad(dense, (0, missing)) if missing else dense.contiguous()
 
 
 def _total(parts: Tensor) -> Tensor:
@@ -632,11 +628,11 @@ def _combine(
             b = multiply_add(values[k], load(dense, at + LANES), b)
             c = multiply_add(values[k], load(dense, at + 2 * LANES), c)
             d = multiply_add(values[k], load(dense, at + 3 * LANES), d)
-        at = place + tile
-        store(out, at, a)
-        store(out, at + LANES, b)
-        store(out, at + 2 * LANES, c)
-        store(out, at + 3 * LANES, d)
+        to = place + tile
+        store(out, to, a)
+        store(out, to + LANES, b)
+        store(out, to + 2 * LANES, c)
+        store(out, to + 3 * LANES, d)
         tile += 4 * LANES
     while tile < width:
         a = zeros()
@@ -824,12 +820,17 @@ def _add_arcs(
     source: NDArray[np.int64],
     weight: NDArray[np.float32],
 ) -> None:
+    width = out.shape[1]
+    vectors = width - width % LANES
     for arc in range(len(target)):
         value = weight[arc]
         if value != 0:
-            to, of = out[target[arc]], dense[source[arc]]
-            for j in range(out.shape[1]):
-                to[j] += value * of[j]
+            to, of = np.intp(target[arc]) * width, np.intp(source[arc]) * width
+            for j in range(0, vectors, LANES):
+                total = multiply_add(value, load(dense, of + j), load(out, to + j))
+                store(out, to + j, total)
+            for j in range(vectors, width):
+                out[target[arc], j] += value * dense[source[arc], j]
 
 
 @njit(fastmath={"contract"}, error_model="numpy")

@@ -18,6 +18,8 @@ from numba.np.arrayobj import make_array
 __all__ = ["LANES", "load", "multiply_add", "store", "zeros"]
 
 LANES = 16
+# Kernels call them without the context.
+_intrinsic: Any = intrinsic
 _LLVM = ir.VectorType(ir.FloatType(), LANES)
 
 
@@ -35,13 +37,13 @@ class _VectorModel(models.PrimitiveModel):
 _VECTOR = _Vector()
 
 
-@intrinsic
+@_intrinsic
 def zeros(context: Any) -> Any:
     """Return a vector of zeros."""
     return _VECTOR(), lambda context, builder, signature, given: _LLVM(None)
 
 
-@intrinsic
+@_intrinsic
 def load(context: Any, array: Any, place: Any) -> Any:
     """Read a vector from a contiguous array, of which `place` is an index if flat."""
 
@@ -52,7 +54,7 @@ def load(context: Any, array: Any, place: Any) -> Any:
     return _VECTOR(array, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
 def store(context: Any, array: Any, place: Any, vector: Any) -> Any:
     """Write a vector to a contiguous array."""
 
@@ -64,7 +66,7 @@ def store(context: Any, array: Any, place: Any, vector: Any) -> Any:
     return types.void(array, types.intp, _VECTOR), generate
 
 
-@intrinsic
+@_intrinsic
 def multiply_add(context: Any, factor: Any, vector: Any, total: Any) -> Any:
     """Return `factor * vector + total`; the factor is a number."""
 

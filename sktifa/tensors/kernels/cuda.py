@@ -217,7 +217,7 @@ def propagate(
     n_programs = triton.cdiv(len(row), together) * n_blocks
     n_arcs = 0 if flips is None else len(flips[2])
     # Never read without arcs, but one kernel is compiled for both.
-    target, source, weight = flips or (row, row, values)
+    target, source, weight = flips or (row, row, graph.loop_values)
     with torch.cuda.device_of(scores):
         rows = _CHUNK // columns
         _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](

@@ -160,9 +160,7 @@ class LayerwisePredictor:
             for index in range(n_layers):
                 h = encoder.layer(index, h, graph)
             assert isinstance(h, Tensor)
-            of_last = h
-            for _ in range(n_steps):
-                h = encoder.propagate(h, of_last, graph)
+            h = graph.propagated(h, n_steps, encoder.teleport)
             return self._chosen(h[0], nodes)
         out: Tensor | None = None
         every = np.arange(n)

@@ -37,8 +37,8 @@ class Features:
     shape : tuple of int
         Nodes and features.
     pattern : _Pattern, default=None
-        CSR pattern and its transpose, which the gradient of a weight matrix needs;
-        None for dense features.
+        CSR pattern, and where a device's kernels want it the transposed matrix, which
+        the gradient of a weight matrix needs; None for dense features.
     """
 
     def __init__(
@@ -117,19 +117,28 @@ class _Pattern:
         self.crow = index_tensor(matrix.indptr, device)
         self.col = index_tensor(matrix.indices, device)
         self.counts = (self.crow[1:] - self.crow[:-1]).long()
-        order = sparse.csr_array(
-            (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr),
-            shape=matrix.shape,
-        ).T.tocsr()
-        self.transpose_crow = index_tensor(order.indptr, device)
-        self.transpose_col = index_tensor(order.indices, device)
-        self.transpose_order = index_tensor(order.data, device)
-        self.transposed_values = value_tensor(matrix.data[order.data], device)
+        self.transposed: tuple[Tensor, ...] | None = None
+        if device.type != "cpu":
+            self.transposed = _transposed(matrix, device)
 
     @cached_property
     def row(self) -> Tensor:
         ids = torch.arange(self.counts.shape[0], device=self.col.device)
         return torch.repeat_interleave(ids, self.counts, output_size=self.col.shape[0])
+
+
+def _transposed(matrix: sparse.csr_array, device: torch.device) -> tuple[Tensor, ...]:
+    """Return a transposed matrix's CSR arrays, and where each value stood before."""
+    order = sparse.csr_array(
+        (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr),
+        shape=matrix.shape,
+    ).T.tocsr()
+    return (
+        index_tensor(order.indptr, device),
+        index_tensor(order.indices, device),
+        value_tensor(matrix.data[order.data], device),
+        index_tensor(order.data, device),
+    )
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -146,15 +155,19 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):  # noqa: ANN001, ANN205
         features, drawn = ctx.arguments
-        pattern = features.pattern
-        of_weight = features.kernels.csr_product(
-            pattern.transpose_crow,
-            pattern.transpose_col,
-            pattern.transposed_values,
-            grad.contiguous(),
-            drawn=drawn,
-            order=pattern.transpose_order,
-        )
+        kernels, pattern, grad = features.kernels, features.pattern, grad.contiguous()
+        if pattern.transposed is not None:
+            *transposed, order = pattern.transposed
+            of_weight = kernels.csr_product(*transposed, grad, drawn=drawn, order=order)
+        else:
+            of_weight = kernels.transposed_csr_product(
+                pattern.crow,
+                pattern.col,
+                features.values,
+                grad,
+                features.shape[1],
+                drawn=drawn,
+            )
         return of_weight, None, None
 
 

@@ -209,7 +209,7 @@ class Adjacency:
     def perturbed(self, flips: Flips) -> Adjacency:
         """Return the graph that each model sees."""
         graph = Adjacency(self.crow, self.col, self.row, self.weight, self.weighted)
-        graph.loops, graph._loop_values = self.loops, self._loop_values
+        graph.loops, graph.loop_values = self.loops, self.loop_values
         graph._shared, graph._flips, graph.degree = self, flips, flips.degree
         return graph
 
@@ -259,9 +259,13 @@ class Adjacency:
         P is GCN's propagation, and h begins as `scores`. All steps together are a
         polynomial of P, as symmetric as P.
         """
-        # The kernel that takes them all adds in any order.
+        # On a GPU the kernel that takes them all adds in any order.
         in_order = torch.are_deterministic_algorithms_enabled()
-        if steps and hasattr(self.kernels, "propagate") and not in_order:
+        if (
+            steps
+            and hasattr(self.kernels, "propagate")
+            and not (in_order and self.col.is_cuda)
+        ):
             walk = partial(self._propagated, steps=steps, teleport=teleport)
             return _Symmetric.apply(scores, walk)
         h = scores
@@ -282,13 +286,14 @@ class Adjacency:
         return (self.degree + 1).rsqrt()[:, :, None]
 
     @cached_property
-    def _loop_values(self) -> Tensor:
+    def loop_values(self) -> Tensor:
+        """Weights of the slots, with a loop at each node."""
         return self.weight.index_fill(0, self.loops, 1)
 
     @cached_property
     def _gcn_values(self) -> Tensor:
         scale = self._scale[0, :, 0]
-        values = self._loop_values * scale.index_select(0, self.row)
+        values = self.loop_values * scale.index_select(0, self.row)
         return values.mul_(scale.index_select(0, self.col))
 
     def _sum(self, h: Tensor) -> Tensor:
@@ -298,14 +303,13 @@ class Adjacency:
         if self._flips is None:
             return self._product(self._gcn_values, h)
         # Each model has degrees of its own: they scale what goes in and comes out.
-        return self._product(self._loop_values, h * self._scale).mul_(self._scale)
+        return self._product(self.loop_values, h * self._scale).mul_(self._scale)
 
     def _propagated(self, h: Tensor, steps: int, teleport: float) -> Tensor:
-        shared, flips = self._shared or self, self._flips
+        flips = self._flips
         return self.kernels.propagate(
             h.contiguous(),
-            (self.crow, self.col, self._loop_values),
-            shared.row_parts,
+            self._shared or self,
             self._scale,
             None if flips is None else (flips.target, flips.source, flips.weight),
             steps,

@@ -94,6 +94,19 @@ def test_verdict_says_where_a_claim_holds(results):
     assert "SAINT" not in page
 
 
+def test_what_holds_nowhere_is_explained(results):
+    text = "TIFA-GCL is better than uniform contrast"
+
+    def trial(graph, p):
+        told = {"difference": 0.8, "standard_error": 0.2, "p": p}
+        return record("TIFA-GCL", graph, minus={"uniform-GCL": told})
+
+    results("study", [trial("Cora", 0.2), trial("CiteSeer", 0.3)])
+    assert f"- *{text}*: {module.WHY[text]}" in module.page()
+    results("study", [trial("Cora", 0.001), trial("CiteSeer", 0.3)])
+    assert "What holds nowhere" not in module.page()
+
+
 def test_few_labels_are_told_apart(results):
     def trial(graph, labels, difference, p):
         told = {"difference": difference, "standard_error": 0.2, "p": p}
@@ -161,6 +174,7 @@ def test_inductive_rows_stand_beside_the_papers_on_products(results):
 def test_claims_are_tried():
     for text, name, ours, other in module.CLAIMS:
         assert (ours, other) in EXPERIMENTS[name].against, text
+    assert module.WHY.keys() <= {text for text, *_ in module.CLAIMS}
 
 
 def test_methods_of_the_paper_have_our_names():

@@ -12,16 +12,22 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from sktifa.tensors.jit import njit
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
 from sktifa.tensors.kernels.plain import judge, step_sizes, validate
+from sktifa.tensors.kernels.vectors import LANES, load, multiply_add, store, zeros
+
+if TYPE_CHECKING:
+    from sktifa.tensors.sparse import Adjacency
 
 __all__ = [
     "activate",
@@ -33,27 +39,30 @@ __all__ = [
     "drop",
     "judge",
     "matmul",
+    "propagate",
     "spread_over",
     "step_sizes",
+    "transposed_csr_product",
     "transposed_matmul",
     "validate",
 ]
 
 _MOST = np.float32(MOST_GRADIENT)
-_NO_ORDER = np.zeros(0, dtype=np.int32)
+_NO_SEED = np.zeros(0, dtype=np.int64)
+_NO_CHANCE = np.zeros((0, 0), dtype=np.float32)
 # A draw is a number of 24 bits, which a float32 holds.
 _BITS = np.float32(1 << 24)
 # Sums in any order, but NaN stays NaN: a model that diverges must show it.
 _FAST = {"contract", "reassoc", "nsz"}
-# Numbers that a part must have to work on: handing one over takes 20 microseconds.
-_LEAST = 1 << 17
+# Nanoseconds of work, about, that a part must have: handing one over takes half.
+_LEAST = 150_000
 # Rows of a dense product that are multiplied at a time. It doesn't depend on the
 # number of threads, so neither does the order of a sum.
 _ROWS = 4096
-# Entries of the vectors that an unrolled loop works on.
-_VECTORS = 64
-# A row of so many floats fills a vector.
-_WIDE = 16
+# Draws that an unrolled loop makes at a time.
+_CHUNK = 32
+# Sums that a transposed product is shared out to, at most.
+_MOST_SUMS = 16
 
 _LOCAL = threading.local()
 
@@ -101,10 +110,7 @@ def _spread(
         call(0, n_rows)
         return
     if cost is None:
-        # Whole vectors: what a loop leaves over rounds otherwise.
-        unit = _VECTORS if n_rows > _LEAST else 1
-        ends = np.linspace(0, n_rows // unit, n_parts + 1).astype(int) * unit
-        ends[-1] = n_rows
+        ends = np.linspace(0, n_rows, n_parts + 1).astype(int)
     else:
         ends = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1))
         ends[0], ends[-1] = 0, n_rows
@@ -127,7 +133,6 @@ def csr_product(
     dense: Tensor,
     *,
     drawn: Drawn | None = None,
-    order: Tensor | None = None,
 ) -> Tensor:
     """Multiply a sparse matrix by the dense one of each model.
 
@@ -141,48 +146,165 @@ def csr_product(
         Each model's factor.
     drawn : Drawn, default=None
         Dropout of the values.
-    order : Tensor of int32, shape (n_stored,), default=None
-        For a transposed matrix: where each value stands in the original one. The
-        nodes of `drawn` are the columns then, else the rows.
 
     Returns
     -------
     Tensor of float32, shape (n_models, n_rows, width)
     """
-    rows = crow.shape[0] - 1
+    rows, width = len(crow) - 1, dense.shape[2]
+    dense = _whole_vectors(dense)
     out = torch.empty(dense.shape[0], rows, dense.shape[2])
-    if not out.numel():
-        return out
-    blocks = dense.detach().contiguous().numpy()
-    pattern = crow.numpy(), col.numpy(), values.numpy()
-    target = out.numpy()
-    work = (len(pattern[1]) + rows) * dense.shape[0] * dense.shape[2]
-    if drawn is None:
-        _spread(
-            lambda begin, end: _product(*pattern, blocks, target, begin, end),
-            rows,
-            work,
-            pattern[0],
-        )
-        return out
-    keeps_nodes = drawn.keep.shape[1] > 1
-    arguments = (
-        _NO_ORDER if order is None else order.numpy(),
-        drawn.seed.numpy(),
-        drawn.keep.numpy(),
-        drawn.scale.numpy(),
-        keeps_nodes and order is None,
-        keeps_nodes and order is not None,
-    )
+    parts = _csr_arguments(crow, col, values, drawn)
+    factors = dense.numpy(), out.numpy()
+    room = _row_of(dense.shape[1])
     _spread(
-        lambda begin, end: _drawn_product(
-            *pattern, blocks, target, *arguments, begin, end
-        ),
+        lambda begin, end: _product(*parts, room(), *factors, begin, end),
         rows,
-        work,
-        pattern[0],
+        _csr_nanoseconds(parts, factors[0]),
+        parts[0],
     )
-    return out
+    return out[:, :, :width].contiguous()
+
+
+def transposed_csr_product(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    n_columns: int,
+    *,
+    drawn: Drawn | None = None,
+) -> Tensor:
+    """Multiply a transposed sparse matrix by the dense one of each model.
+
+    Parameters
+    ----------
+    crow, col, values, drawn
+        Of the matrix before it is transposed, as for :func:`csr_product`.
+    dense : Tensor of float32, shape (n_models, n_rows, width)
+        Each model's factor.
+    n_columns : int
+        Rows of the transposed matrix.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, n_columns, width)
+    """
+    rows, width = len(crow) - 1, dense.shape[2]
+    dense = _whole_vectors(dense)
+    parts = _csr_arguments(crow, col, values, drawn)
+    # Each part adds up to a matrix of its own: as many as are worth that.
+    n_parts = max(1, min(_MOST_SUMS, len(col) // (16 * n_columns + 1)))
+    sums = torch.zeros(n_parts, dense.shape[0], n_columns, dense.shape[2])
+    ends = np.searchsorted(parts[0], np.linspace(0, len(col), n_parts + 1))
+    ends[0], ends[-1] = 0, rows
+    factors = dense.numpy(), sums.numpy()
+
+    room = _row_of(n_columns)
+
+    def add_up(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            _transposed_product(
+                *parts,
+                room(),
+                factors[0],
+                factors[1][part],
+                ends[part],
+                ends[part + 1],
+            )
+
+    _spread(add_up, n_parts, 2 * _csr_nanoseconds(parts, factors[0]))
+    return _total(sums)[:, :, :width].contiguous()
+
+
+def propagate(
+    scores: Tensor,
+    graph: Adjacency,
+    scale: Tensor,
+    flips: tuple[Tensor, Tensor, Tensor] | None,
+    steps: int,
+    teleport: float,
+) -> Tensor:
+    """Take steps of ``h <- (1 - teleport) D A D h + teleport * scores`` from scores on.
+
+    A state is ``D h``, of which a step is ``(1 - teleport) D^2 A`` times it, and
+    `teleport` times the first.
+
+    Parameters
+    ----------
+    scores : Tensor of float32, shape (n_models, n_nodes, width)
+        Each model's.
+    graph : Adjacency
+        A is its arcs, with a loop at each node.
+    scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
+        Diagonal of D.
+    flips : tuple of Tensor or None
+        What is added to A for each model: `target`, `source` and `weight`, as
+        :func:`add_arcs` takes them.
+    steps : int
+        At least one.
+    teleport : float
+        Weight of the scores.
+
+    Returns
+    -------
+    Tensor of float32, shape (n_models, n_nodes, width)
+    """
+    n_nodes, width = scores.shape[1:]
+    parts = _csr_arguments(graph.crow, graph.col, graph.loop_values, None)[:3]
+    start = _whole_vectors(scores * scale)
+    factor = (scale * scale * (1 - teleport)).view(-1, n_nodes)
+    if flips is not None:
+        target, source, weight = flips
+        weight = weight * factor.view(-1).index_select(0, target)
+    state, others = start, [torch.empty_like(start) for _ in range(min(steps, 2))]
+    for step in range(steps):
+        out = others[step % 2]
+        given = factor.numpy(), state.numpy(), start.numpy(), out.numpy()
+        call = partial(_propagation_step, *parts, *given, np.float32(teleport))
+        _spread(call, n_nodes, _csr_nanoseconds(parts, given[1]), parts[0])
+        if flips is not None:
+            add_arcs(out, state, target, source, weight)
+        state = out
+    return state[:, :, :width] / scale
+
+
+def _csr_arguments(
+    crow: Tensor, col: Tensor, values: Tensor, drawn: Drawn | None
+) -> tuple[NDArray[Any], ...]:
+    """Return what kernels take of a matrix: without dropout, no seeds."""
+    pattern = crow.numpy(), col.numpy(), values.numpy()
+    if drawn is None:
+        return *pattern, _NO_SEED, _NO_CHANCE, _NO_CHANCE
+    return *pattern, drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
+
+
+def _row_of(n_columns: int) -> Callable[[], NDArray[np.float32]]:
+    """Return what makes room for a row's values, in whole chunks."""
+    return lambda: np.empty(n_columns + _CHUNK, dtype=np.float32)
+
+
+def _csr_nanoseconds(
+    parts: tuple[NDArray[Any], ...], dense: NDArray[np.float32]
+) -> int:
+    """Say about how long a product takes."""
+    n_models, _, width = dense.shape
+    return len(parts[1]) * n_models * (width // LANES + 1) // 2
+
+
+def _whole_vectors(dense: Tensor) -> Tensor:
+    """Fill up rows to whole vectors."""
+    missing = -dense.shape[2] % LANES
+    dense = dense.detach()
+    return functional.pad(dense, (0, missing)) if missing else dense.contiguous()
+
+
+def _total(parts: Tensor) -> Tensor:
+    """Add up, in order."""
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
 
 
 def add_arcs(
@@ -207,13 +329,6 @@ def add_arcs(
         source.numpy(),
         weight.numpy(),
     )
-
-
-def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
-    if right.shape[1] < _WIDE:  # a row of seven classes fills no vector
-        out.copy_((right.T @ left.T).T)
-    else:
-        torch.mm(left, right, out=out)
 
 
 def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
@@ -242,7 +357,7 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
         for model in range(n_models):
             for first in range(begin * _ROWS, min(end * _ROWS, n), _ROWS):
                 part = slice(first, first + _ROWS)
-                _multiply(x[model, part], weight[model], out[model, part])
+                torch.mm(x[model, part], weight[model], out=out[model, part])
 
     _spread(rows, -(-n // _ROWS), n * n_models * (x.shape[2] + weight.shape[2]))
     return out
@@ -275,13 +390,10 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
         for part in range(begin, end):
             rows = slice(part * _ROWS, (part + 1) * _ROWS)
             for model in range(n_models):
-                _multiply(x[model, rows].T, grad[model, rows], parts[part, model])
+                torch.mm(x[model, rows].T, grad[model, rows], out=parts[part, model])
 
     _spread(sums, n_parts, n * n_models * (x.shape[2] + width))
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+    return _total(parts)
 
 
 def drop(values: Tensor, drawn: Drawn) -> Tensor:
@@ -444,99 +556,186 @@ def _draw(seed: np.int64, entry: np.uint32) -> np.float32:
     return np.float32(np.uint32(key >> np.uint32(8)))
 
 
-@njit(fastmath=_FAST, error_model="numpy", no_cpython_wrapper=True)
-def _add_rows(
-    out: NDArray[np.float32],
-    dense: NDArray[np.float32],
-    col: NDArray[np.int32],
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _drop_row(
     values: NDArray[np.float32],
-    count: int,
+    first: int,
+    last: int,
+    seed: np.int64,
+    limit: np.float32,
+    factor: np.float32,
+    kept: NDArray[np.float32],
 ) -> None:
-    """Set `out` to a combination of rows, four at a time."""
-    width = out.shape[0]
-    for j in range(width):
-        out[j] = 0
-    k = 0
-    while k + 4 <= count:
-        a, b, c, d = (
-            dense[col[k]],
-            dense[col[k + 1]],
-            dense[col[k + 2]],
-            dense[col[k + 3]],
-        )
-        va, vb, vc, vd = values[k], values[k + 1], values[k + 2], values[k + 3]
-        for j in range(width):
-            out[j] += va * a[j] + vb * b[j] + vc * c[j] + vd * d[j]
-        k += 4
-    while k < count:
-        a, va = dense[col[k]], values[k]
-        for j in range(width):
-            out[j] += va * a[j]
-        k += 1
+    """Set `kept` to a row's values, and to 0 where they are dropped."""
+    # Whole vectors, past the row's end. What is 0 is multiplied by, too: which way a
+    # draw goes can't be guessed, and to branch costs more.
+    for i in range((last - first + _CHUNK - 1) // _CHUNK * _CHUNK):
+        is_kept = _draw(seed, np.uint32(first + i)) < limit
+        kept[i] = factor if is_kept else np.float32(0)
+    for i in range(last - first):
+        kept[i] *= values[first + i]
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(error_model="numpy")
 def _product(
     crow: NDArray[np.int32],
     col: NDArray[np.int32],
     values: NDArray[np.float32],
-    dense: NDArray[np.float32],
-    out: NDArray[np.float32],
-    begin: int,
-    end: int,
-) -> None:
-    for block in range(out.shape[0]):
-        for row in range(begin, end):
-            first, last = crow[row], crow[row + 1]
-            _add_rows(
-                out[block, row],
-                dense[block],
-                col[first:last],
-                values[first:last],
-                last - first,
-            )
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _drawn_product(
-    crow: NDArray[np.int32],
-    col: NDArray[np.int32],
-    values: NDArray[np.float32],
-    dense: NDArray[np.float32],
-    out: NDArray[np.float32],
-    order: NDArray[np.int32],
     seed: NDArray[np.int64],
     keep: NDArray[np.float32],
     scale: NDArray[np.float32],
-    keeps_rows: bool,
-    keeps_columns: bool,
+    kept: NDArray[np.float32],
+    dense: NDArray[np.float32],
+    out: NDArray[np.float32],
     begin: int,
     end: int,
 ) -> None:
-    n_blocks = out.shape[0]
-    longest = 0
-    for row in range(begin, end):
-        if crow[row + 1] - crow[row] > longest:
-            longest = crow[row + 1] - crow[row]
-    # A row's survivors: what is dropped is not multiplied by.
-    kept_col = np.empty(longest, dtype=np.int32)
-    kept_values = np.empty(longest, dtype=np.float32)
+    n_blocks, n_rows, width = out.shape
     for block in range(n_blocks):
-        factor, limit = scale[block, 0], keep[block, 0] * _BITS
+        start = block * dense.shape[1] * width
         for row in range(begin, end):
-            if keeps_rows:
-                limit = keep[block, row] * _BITS
-            count = np.int64(0)  # a literal would compile `_add_rows` once more
-            for place in range(crow[row], crow[row + 1]):
-                column = col[place]
-                if keeps_columns:
-                    limit = keep[block, column] * _BITS
-                entry = order[place] if order.shape[0] else place
-                kept_col[count] = column
-                kept_values[count] = values[place] * factor
-                # No branch: which way a draw goes can't be guessed.
-                count += _draw(seed[block], np.uint32(entry)) < limit
-            _add_rows(out[block, row], dense[block], kept_col, kept_values, count)
+            first, last = crow[row], crow[row + 1]
+            weights = values[first:last]
+            if len(seed):
+                limit = keep[block, row if keep.shape[1] > 1 else 0] * _BITS
+                factor = scale[block, 0]
+                _drop_row(values, first, last, seed[block], limit, factor, kept)
+                weights = kept
+            place = (block * n_rows + row) * width
+            _combine(out, place, dense, start, width, col[first:last], weights)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _combine(
+    out: NDArray[np.float32],
+    place: int,
+    dense: NDArray[np.float32],
+    start: int,
+    width: int,
+    col: NDArray[np.int32],
+    values: NDArray[np.float32],
+) -> None:
+    """Set a row of `out` to a combination of rows of `dense`.
+
+    Both are flat: the row is at `place`, and those of `dense` begin at `start`.
+    """
+    tile = 0
+    while tile + 4 * LANES <= width:
+        a = b = c = d = zeros()
+        for k in range(len(col)):
+            at = start + np.intp(col[k]) * width + tile
+            a = multiply_add(values[k], load(dense, at), a)
+            b = multiply_add(values[k], load(dense, at + LANES), b)
+            c = multiply_add(values[k], load(dense, at + 2 * LANES), c)
+            d = multiply_add(values[k], load(dense, at + 3 * LANES), d)
+        to = place + tile
+        store(out, to, a)
+        store(out, to + LANES, b)
+        store(out, to + 2 * LANES, c)
+        store(out, to + 3 * LANES, d)
+        tile += 4 * LANES
+    while tile < width:
+        a = zeros()
+        for k in range(len(col)):
+            at = start + np.intp(col[k]) * width + tile
+            a = multiply_add(values[k], load(dense, at), a)
+        store(out, place + tile, a)
+        tile += LANES
+
+
+@njit(error_model="numpy")
+def _transposed_product(
+    crow: NDArray[np.int32],
+    col: NDArray[np.int32],
+    values: NDArray[np.float32],
+    seed: NDArray[np.int64],
+    keep: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    kept: NDArray[np.float32],
+    dense: NDArray[np.float32],
+    out: NDArray[np.float32],
+    begin: int,
+    end: int,
+) -> None:
+    n_blocks, n_columns, width = out.shape
+    for block in range(n_blocks):
+        start = block * n_columns * width
+        for row in range(begin, end):
+            first, last = crow[row], crow[row + 1]
+            weights = values[first:last]
+            if len(seed):
+                limit = keep[block, row if keep.shape[1] > 1 else 0] * _BITS
+                factor = scale[block, 0]
+                _drop_row(values, first, last, seed[block], limit, factor, kept)
+                weights = kept
+            place = (block * dense.shape[1] + row) * width
+            _scatter(out, start, dense, place, width, col[first:last], weights)
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _scatter(
+    out: NDArray[np.float32],
+    start: int,
+    dense: NDArray[np.float32],
+    place: int,
+    width: int,
+    col: NDArray[np.int32],
+    values: NDArray[np.float32],
+) -> None:
+    """Add multiples of a row of `dense` to rows of `out`; see :func:`_combine`."""
+    tile = 0
+    while tile + 4 * LANES <= width:
+        at = place + tile
+        a, b = load(dense, at), load(dense, at + LANES)
+        c, d = load(dense, at + 2 * LANES), load(dense, at + 3 * LANES)
+        for k in range(len(col)):
+            to = start + np.intp(col[k]) * width + tile
+            # All are read before one is written, as none depends on another.
+            e = multiply_add(values[k], a, load(out, to))
+            f = multiply_add(values[k], b, load(out, to + LANES))
+            g = multiply_add(values[k], c, load(out, to + 2 * LANES))
+            h = multiply_add(values[k], d, load(out, to + 3 * LANES))
+            store(out, to, e)
+            store(out, to + LANES, f)
+            store(out, to + 2 * LANES, g)
+            store(out, to + 3 * LANES, h)
+        tile += 4 * LANES
+    while tile < width:
+        a = load(dense, place + tile)
+        for k in range(len(col)):
+            to = start + np.intp(col[k]) * width + tile
+            store(out, to, multiply_add(values[k], a, load(out, to)))
+        tile += LANES
+
+
+@njit(error_model="numpy")
+def _propagation_step(
+    crow: NDArray[np.int32],
+    col: NDArray[np.int32],
+    values: NDArray[np.float32],
+    factor: NDArray[np.float32],
+    state: NDArray[np.float32],
+    first: NDArray[np.float32],
+    out: NDArray[np.float32],
+    teleport: np.float32,
+    begin: int,
+    end: int,
+) -> None:
+    """Set `out` to `teleport` times `first` and `factor` times the sum of `state`."""
+    n_blocks, n_nodes, width = out.shape
+    for block in range(n_blocks):
+        start = block * n_nodes * width
+        for row in range(begin, end):
+            share = factor[block if len(factor) > 1 else 0, row]
+            place = start + row * width
+            for tile in range(0, width, LANES):
+                total = zeros()
+                for k in range(crow[row], crow[row + 1]):
+                    at = start + np.intp(col[k]) * width + tile
+                    total = multiply_add(values[k], load(state, at), total)
+                total = multiply_add(share, total, zeros())
+                total = multiply_add(teleport, load(first, place + tile), total)
+                store(out, place + tile, total)
 
 
 @njit(fastmath=_FAST, error_model="numpy")
@@ -621,12 +820,17 @@ def _add_arcs(
     source: NDArray[np.int64],
     weight: NDArray[np.float32],
 ) -> None:
+    width = out.shape[1]
+    vectors = width - width % LANES
     for arc in range(len(target)):
         value = weight[arc]
         if value != 0:
-            to, of = out[target[arc]], dense[source[arc]]
-            for j in range(out.shape[1]):
-                to[j] += value * of[j]
+            to, of = np.intp(target[arc]) * width, np.intp(source[arc]) * width
+            for j in range(0, vectors, LANES):
+                total = multiply_add(value, load(dense, of + j), load(out, to + j))
+                store(out, to + j, total)
+            for j in range(vectors, width):
+                out[target[arc], j] += value * dense[source[arc], j]
 
 
 @njit(fastmath={"contract"}, error_model="numpy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -10,6 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
+
+if TYPE_CHECKING:
+    from sktifa.tensors.sparse import Adjacency
 
 __all__ = [
     "activate",
@@ -160,8 +164,7 @@ def _add_arcs(
 
 def propagate(
     scores: Tensor,
-    graph: tuple[Tensor, Tensor, Tensor],
-    parts: tuple[int, Tensor, Tensor],
+    graph: Adjacency,
     scale: Tensor,
     flips: tuple[Tensor, Tensor, Tensor] | None,
     steps: int,
@@ -177,11 +180,8 @@ def propagate(
     ----------
     scores : Tensor of float32, shape (n_models, n_nodes, width)
         Each model's.
-    graph : tuple of Tensor
-        CSR arrays of A, as `csr_product` takes them.
-    parts : (int, Tensor, Tensor) of int32, shape (n_parts,)
-        Most slots of a part of a row, where each begins, and its row; a row past the
-        end is none.
+    graph : Adjacency
+        A is its arcs, with a loop at each node.
     scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
         Diagonal of D.
     flips : tuple of Tensor or None
@@ -200,8 +200,7 @@ def propagate(
     out = torch.empty_like(scores)
     if not out.numel():
         return out
-    crow, col, values = graph
-    length, begin, row = parts
+    length, begin, row = graph.row_parts
     total = n_models * width
     # Each state begins where vectors begin.
     states = torch.empty(
@@ -218,7 +217,7 @@ def propagate(
     n_programs = triton.cdiv(len(row), together) * n_blocks
     n_arcs = 0 if flips is None else len(flips[2])
     # Never read without arcs, but one kernel is compiled for both.
-    target, source, weight = flips or (row, row, values)
+    target, source, weight = flips or (row, row, graph.loop_values)
     with torch.cuda.device_of(scores):
         rows = _CHUNK // columns
         _open_propagation[(triton.cdiv(n_nodes, rows) * n_blocks,)](
@@ -240,9 +239,9 @@ def propagate(
         for step in range(steps):
             last = step == steps - 1
             _propagation_step[(n_programs + triton.cdiv(n_arcs, arcs),)](
-                crow,
-                col,
-                values,
+                graph.crow,
+                graph.col,
+                graph.loop_values,
                 begin,
                 row,
                 scale,

@@ -93,6 +93,8 @@ class Lab:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
         self.deadline, self.together = deadline, together
         self.known: dict[str, Outcome] = {}
+        # What was asked for since this was last emptied.
+        self.asked: dict[str, Fit] = {}
         # Of the fits of a kind on a graph, by device: how many are known, and the sums
         # of their seconds and epochs.
         self._costs: dict[tuple[str, str, str], list[float]] = {}
@@ -113,6 +115,7 @@ class Lab:
         OutOfTimeError
             If the deadline comes first. What was trained so far is kept.
         """
+        self.asked |= {fit.key: fit for fit in fits}
         missing = [fit for fit in fits if fit.key not in self.known]
         for start in range(0, len(missing), self.together):
             self._check_time([])
@@ -130,6 +133,13 @@ class Lab:
             count, *sums = self._costs.get(kind, (0, 0, 0))
             total += np.divide(sums, count) if count else (0, fit.most_epochs)
         return float(total[0]), float(total[1])
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """How many models were asked for, and the seconds that they took."""
+        outcomes = [self.known.get(key, {}) for key in self.asked]
+        seconds = sum(one.get("seconds", 0.0) for one in outcomes)
+        return {"models": len(outcomes), "seconds": round(seconds, 1)}
 
     @property
     def devices(self) -> list[str]:

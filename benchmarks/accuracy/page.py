@@ -521,6 +521,14 @@ def _footnote(records: Sequence[Record]) -> str:
             for graph, counts in graphs.items()
         ]
         lines.append(f"{', '.join(places)}: {effort}" if len(efforts) > 1 else effort)
+    if all("spent" in record for record in records):
+        models = sum(record["spent"]["models"] for record in records)
+        minutes = sum(record["spent"]["seconds"] for record in records) / 60
+        lines.append(
+            f"{models:,} models in all, searches included and counted with each row "
+            f"that they serve, took {minutes:.0f} minutes of processes, several of "
+            "them side by side"
+        )
     return "\n".join(f"- {line}." for line in lines) + "\n"
 
 

@@ -32,13 +32,15 @@ Cells = Mapping[Cell, tuple[int, int]]
 class Trial:
     """What a cell came to: the parameters chosen, and outcomes by split and seed.
 
-    `budget` says by what they were chosen; None: by an earlier run.
+    `budget` says by what they were chosen; None: by an earlier run. `spent` tells of
+    the models behind it, the search's included.
     """
 
     cell: Cell
     parameters: Parameters
     outcomes: list[list[Outcome]]
     budget: Budget | None
+    spent: dict[str, float]
 
     @property
     def candidates(self) -> int:
@@ -75,6 +77,7 @@ class Trial:
             "device": ", ".join(sorted({one["device"] for one in outcomes})),
             "commit": ", ".join(sorted({one["commit"] for one in outcomes})),
             "seconds_a_fit": float(np.mean([one["seconds"] for one in outcomes])),
+            "spent": self.spent,
             "test": [round(float(value), 3) for value in spread],
         }
 
@@ -88,14 +91,14 @@ def try_cell(
     cell: Cell, splits: int, seeds: int, budget: Budget, tuned: Tuned, lab: Lab
 ) -> Trial:
     """Choose a cell's parameters and test them, as far as the lab has time."""
-    method, chosen_by = METHODS[cell.method], None
+    method, chosen_by, lab.asked = METHODS[cell.method], None, {}
     parameters = tuned.get(cell.graph, {}).get(chooser(cell), {}).get(cell.labels)
     if parameters is None:
         parameters = choose(METHODS[chooser(cell)], cell, budget, lab)
         chosen_by = budget
     parameters = {**parameters, **method.changes}
     outcomes = evaluate(method, cell, parameters, splits=splits, seeds=seeds, lab=lab)
-    return Trial(cell, parameters, outcomes, chosen_by)
+    return Trial(cell, parameters, outcomes, chosen_by, lab.spent)
 
 
 def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) -> None:
@@ -143,10 +146,6 @@ def _waves(cells: Cells) -> Iterator[dict[Cell, tuple[int, int]]]:
 class _Census(Lab):
     """Counts the fits that it is asked for, and trains none."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.asked: dict[str, Fit] = {}
-
     def outcomes(self, fits: Sequence[Fit]) -> list[Outcome]:
         """Return what is known, and of the others that they are worth nothing."""
         self.asked |= {fit.key: fit for fit in fits}
@@ -167,7 +166,6 @@ def plan(
     counted, rows = set(census.known), []
     for wave in _waves(cells):
         for cell, (splits, seeds) in wave.items():
-            census.asked = {}
             try_cell(cell, splits, seeds, budget, tuned, census)
             new = [fit for key, fit in census.asked.items() if key not in counted]
             counted |= census.asked.keys()

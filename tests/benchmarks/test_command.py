@@ -53,6 +53,8 @@ def test_table_is_told_graph_by_graph(small, tmp_path, capsys):
     assert [r["graph"] for r in records] == ["Cora", "CiteSeer"]
     assert [len(r["test"]) for r in records] == [2, 2]
     assert {r["commit"] for r in records} == {"abc"}
+    # Two candidates on both splits, and the choice with another seed.
+    assert [r["spent"]["models"] for r in records] == [6, 6]
     tuned = yaml.safe_load((tmp_path / "tuned.yaml").read_text())
     assert tuned["Cora"]["GCN"][20] == records[0]["params"]
     lines = (tmp_path / "checkpoint.jsonl").read_text()

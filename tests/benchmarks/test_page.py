@@ -64,6 +64,14 @@ def test_page_says_which_graphs_had_a_smaller_budget(results):
     assert "- Cora: 3 splits, 2 seeds, best of 40 candidates" in page
     assert "- PubMed: 3 splits, 2 seeds, best of 8 candidates on 2 splits" in page
     assert "- PubMed: 3 splits, 2 seeds, cpu." in page
+    assert "models in all" not in page
+
+
+def test_page_says_what_a_table_took(results):
+    spent = {"models": 600, "seconds": 90.0}
+    results("table1", [record(name, spent=spent) for name in ("GCN", "GAT")])
+    assert "- 1,200 models in all" in module.page()
+    assert "took 3 minutes of processes" in module.page()
 
 
 def test_verdict_says_where_a_claim_holds(results):

@@ -267,9 +267,8 @@ def study(records: Sequence[Record]) -> Figure:
             xlim=(-0.4, len(counts) - 0.6),
         )
         bottom.set(title=f"{counts[-1]} labels a class", xlabel=BINS, xticks=TICKS)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(DIFFERENCE)
-    figure.legend(known.values(), known, loc="outside lower center", ncols=4)
+    figure.supylabel(DIFFERENCE.replace("\n", " "), fontsize="medium")
+    figure.legend(known.values(), known, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -229,7 +229,10 @@ SECTIONS = {
     "scale_products_cuda": Section(
         "A graph of ogbn-products' shape",
         "python -m benchmarks.scale.products",
-        "A block graph with as many nodes, arcs and classes; three GraphSAGE layers.",
+        "A block graph with as many nodes, arcs and classes; three GraphSAGE layers. "
+        "On the real one, where its files are, `python -m benchmarks.accuracy.products "
+        "--root FOLDER` trains the paper's encoders on the official split, and tells "
+        "the time and memory to expect before it begins.",
         {"what": "what", "value": "value", "unit": "unit"},
     ),
     "scale_products_no_norm_cuda": Section(

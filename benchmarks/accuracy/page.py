@@ -66,8 +66,9 @@ SECTIONS = {
         "was chosen for the same encoder with SAINT-RW, so that neither side of a "
         "comparison is tuned more than the other. Node2vec, as in the paper, embeds "
         "all nodes, and the classifier alone is inductive. The paper's figures are "
-        "for ogbn-products; where its data are, `python -m benchmarks.accuracy.products` "
-        "trains on it, at what was chosen on Computers.",
+        "for ogbn-products; where its data are, "
+        "`python -m benchmarks.accuracy.products` trains on it, at what was chosen on "
+        "Computers.",
     ),
     "table3": (
         "Table 3: one module at a time",

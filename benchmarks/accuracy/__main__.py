@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks._report import RESULTS, commit, print_table
 from benchmarks.accuracy.comparison import adjusted
-from benchmarks.accuracy.experiments import EXPERIMENTS, Record
+from benchmarks.accuracy.experiments import EXPERIMENTS, INDUCTIVE_BUDGET, Record
 from benchmarks.accuracy.facts import data_sets, same_class_by_distance
 from benchmarks.accuracy.figures import DRAW
 from benchmarks.accuracy.lab import graph_of
@@ -49,18 +49,45 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="+", choices=[*NAMES, "all"], metavar="NAME")
-    parser.add_argument("--graphs", nargs="*", choices=LOADERS, help="these alone")
-    parser.add_argument("--methods", nargs="*", choices=METHODS, help="these alone")
-    parser.add_argument("--labels", nargs="*", type=int, help="these counts alone")
-    budget = Budget()
-    for name, default in vars(budget).items():
-        option = "--" + {"splits": "tuning_splits"}.get(name, name).replace("_", "-")
-        parser.add_argument(option, type=int, default=default, dest=f"budget_{name}")
+    parser.add_argument(
+        "names",
+        nargs="+",
+        choices=[*NAMES, "all"],
+        metavar="NAME",
+        help=f"{', '.join(NAMES)}, or all",
+    )
+    parser.add_argument(
+        "--graphs",
+        nargs="*",
+        choices=LOADERS,
+        metavar="GRAPH",
+        help=f"these alone, of {', '.join(LOADERS)}",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="*",
+        choices=METHODS,
+        metavar="METHOD",
+        help="these alone; any other word lists all there are",
+    )
+    parser.add_argument(
+        "--labels", nargs="*", type=int, metavar="N", help="these counts alone"
+    )
+    for name, default in vars(Budget()).items():
+        parser.add_argument(
+            "--" + {"splits": "tuning_splits"}.get(name, name).replace("_", "-"),
+            type=int,
+            dest=f"budget_{name}",
+            metavar="N",
+            help=f"to choose by (default: {default}; of tables 2 and 6, "
+            f"{getattr(INDUCTIVE_BUDGET, name)})",
+        )
     parser.add_argument("--splits", type=int, help="to test by")
     parser.add_argument("--seeds", type=int, help="to test by, on each split")
     parser.add_argument("--tuned", action="store_true", help="use tuned.yaml's choice")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--device", default="cpu", help="auto, cpu, cuda or cuda:1 (default: cpu)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument(
         "--together", type=int, default=100, help="fits prepared at once"
@@ -103,6 +130,13 @@ def wanted(name: str, options: argparse.Namespace) -> dict[Cell, tuple[int, int]
         and (options.methods is None or cell.method in options.methods)
         and (options.labels is None or cell.labels in options.labels)
     }
+
+
+def budget_of(name: str, options: argparse.Namespace) -> Budget:
+    """Return an experiment's budget, with what the command says of it."""
+    said = {field: getattr(options, f"budget_{field}") for field in vars(Budget())}
+    changes = {field: value for field, value in said.items() if value is not None}
+    return replace(EXPERIMENTS[name].budget, **changes)
 
 
 def available(cells: Sequence[Cell]) -> list[Cell]:
@@ -161,22 +195,24 @@ def shown(records: Sequence[Record]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.time()
     options = parse(arguments)
-    budget = Budget(
-        **{name: getattr(options, f"budget_{name}") for name in vars(Budget())}
-    )
     results: Path = options.results
     results.mkdir(parents=True, exist_ok=True)
     checkpoint = results / "checkpoint.jsonl"
     tuned = read_tuned(results) if options.tuned else {}
-    cells: dict[Cell, tuple[int, int]] = {}
+    by_budget: dict[Budget, dict[Cell, tuple[int, int]]] = {}
     for name in options.names:
         if name in FACTS:
             continue
+        cells = by_budget.setdefault(budget_of(name, options), {})
         for cell, (splits, seeds) in wanted(name, options).items():
             most = cells.get(cell, (0, 0))
             cells[cell] = max(splits, most[0]), max(seeds, most[1])
     if options.plan:
-        rows = plan(cells, budget, tuned, checkpoint)
+        rows = [
+            row
+            for budget, cells in by_budget.items()
+            for row in plan(cells, budget, tuned, checkpoint)
+        ]
         counts = [
             key
             for key in next(iter(rows), {})
@@ -185,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         total = {key: sum(row[key] for row in rows) for key in counts}
         print_table([*rows, {"method": "all", **total}])
         return
-    if options.minutes:
+    for budget, cells in by_budget.items() if options.minutes else ():
         here = available(list(cells))
         run(
             {cell: cells[cell] for cell in here},
@@ -206,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keep(name, [record | place for record in FACTS[name]()], results)
             continue
         asked = wanted(name, options)
-        trials = collect(asked, budget, tuned, checkpoint)
+        trials = collect(asked, budget_of(name, options), tuned, checkpoint)
         print(f"\n{name}: {len(trials)} of {len(asked)} cells")
         records = EXPERIMENTS[name].tell(trials)
         shown(records)

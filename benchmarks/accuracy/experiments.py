@@ -26,7 +26,7 @@ from benchmarks.accuracy.methods import (
     TABLE_2,
     WALKS,
 )
-from benchmarks.accuracy.protocol import Cell
+from benchmarks.accuracy.protocol import Budget, Cell
 from benchmarks.accuracy.run import Trial
 from benchmarks.data import GRAPHS, PLANETOID, visible_labels
 from sktifa.diagnostics import accuracy_by_gain, radial_decay
@@ -38,7 +38,7 @@ from sktifa.information.tig import (
     intensity,
 )
 
-__all__ = ["EXPERIMENTS", "Experiment"]
+__all__ = ["EXPERIMENTS", "INDUCTIVE_BUDGET", "Experiment"]
 
 Record = dict[str, Any]
 Trials = Mapping[Cell, Trial]
@@ -62,6 +62,8 @@ class Experiment:
         Returns what a trial's record holds beside the usual.
     splits, seeds : int
         By which each cell is tested.
+    budget : Budget
+        By which hyper-parameters are chosen.
     """
 
     cells: Sequence[Cell]
@@ -69,6 +71,7 @@ class Experiment:
     add: Callable[[Trial], Record] | None = None
     splits: int = 20
     seeds: int = 5
+    budget: Budget = Budget()
 
     def size(self, cell: Cell) -> tuple[int, int]:
         """Return how many splits, and seeds on each, a cell is tested by."""
@@ -214,6 +217,8 @@ STUDIED = (
 )
 # On ogbn-products Node2vec takes days.
 INDUCTIVE_2 = [f"Inductive {', '.join(row)}" for row in TABLE_2]
+# Models on subgraphs are trained one by one.
+INDUCTIVE_BUDGET = Budget(candidates=6, splits=2, finalists=2, final_splits=4)
 COMPARED_2 = (
     ("SAINT-RW, No", "Neighbor, No"),
     ("SAINT-RW, uniform-GCL", "SAINT-RW, No"),
@@ -269,6 +274,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ],
         splits=10,
         seeds=1,
+        budget=INDUCTIVE_BUDGET,
     ),
     "table3": Experiment(
         cells(
@@ -312,6 +318,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         add=measured("transition_std"),
         splits=10,
         seeds=1,
+        budget=INDUCTIVE_BUDGET,
     ),
     "figure1": Experiment(
         cells(("GCN", "uniform-GCL"), ("Cora",)),

@@ -91,7 +91,9 @@ class Experiment:
             minus = {}
             for ours, other in self.against:
                 rival = trials.get(Cell(other, cell.graph, cell.labels, cell.measure))
-                if cell.method == ours and rival is not None:
+                if cell.method != ours or rival is None:
+                    continue
+                if len(record["test"]) > 1:  # one is no sample
                     minus[other] = paired(record["test"], rival.record()["test"])
             if minus:
                 record["minus"] = minus

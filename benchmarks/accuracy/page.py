@@ -68,8 +68,8 @@ SECTIONS = {
         "the defaults; the encoder alone is favoured. Node2vec, as in the paper, "
         "embeds all nodes, and the classifier alone is inductive. The paper's figures "
         "are for ogbn-products; where its data are, "
-        "`python -m benchmarks.accuracy.products` trains on it, at what was chosen on "
-        "Computers.",
+        "`python -m benchmarks.accuracy.products` trains on it, at the learning rate "
+        "chosen on Computers.",
     ),
     "table3": (
         "Table 3: one module at a time",

@@ -231,65 +231,22 @@ class Race:
         out : LaidOut
             From :meth:`room`; takes what the rows come to.
         """
-        _lay_out(
-            self.col.numpy(),
-            self.reverse.numpy(),
-            weights.arc.numpy(),
-            weights.degree.numpy(),
-            weights.added.numpy()[()],
-            np.array(self.widths.parts),
-            rows.numpy(),
-            firsts.numpy(),
-            *(part.numpy() for part in vars(out).values()),
-        )
-
-
-@njit(error_model="numpy")
-def _lay_out(
-    col,
-    reverse,
-    arc_weight,
-    arc_sums,
-    added,
-    widths,
-    rows,
-    firsts,
-    targets,
-    sources,
-    changes,
-    degrees,
-    are_drawn,
-):
-    n_nodes, n_arcs = len(arc_sums), len(col)
-    n_removed, n_added = widths[0], widths[1]
-    for race in range(len(rows)):
-        row, target, source = rows[race], targets[race], sources[race]
-        change, degree, drawn = changes[race], degrees[race], are_drawn[race]
-        for node in range(n_nodes):
-            degree[node] = arc_sums[node]
-            drawn[node] = False
-        for i in range(n_removed):
-            arc = row[i]
-            target[i] = source[i] = change[i] = 0
-            if arc < n_arcs:
-                target[i], source[i] = col[reverse[arc]], col[arc]
-                change[i] = -arc_weight[arc]
-        for i in range(n_added):
-            a, b = row[n_removed + i], row[n_removed + n_added + i]
-            there, back = n_removed + i, n_removed + n_added + i
-            change[there] = change[back] = added if a >= 0 else 0
-            target[there] = source[back] = a if a >= 0 else 0
-            source[there] = target[back] = b if b >= 0 else 0
-        for i in range(len(change)):
-            degree[target[i]] += change[i]
-            target[i] += firsts[race]
-            source[i] += firsts[race]
-        for node in range(n_nodes):
-            if degree[node] < 0:
-                degree[node] = 0
-        for i in range(n_removed + 2 * n_added, len(row)):
-            if row[i] < n_nodes:
-                drawn[row[i]] = True
+        removed, *ends, nodes = rows.long().split(self.widths.parts, 1)
+        # What fills rows up is an arc without weight, from node 0 to itself.
+        there = removed < self.n_arcs
+        arc = removed * there
+        lost = -weights.arc[arc] * there
+        of, to = self.col[arc] * there, self.col[self.reverse[arc]] * there
+        gained = weights.added * (ends[0] >= 0)
+        a, b = (end.clamp(min=0) for end in ends)
+        target, source = torch.cat([to, a, b], 1), torch.cat([of, b, a], 1)
+        out.change.copy_(torch.cat([lost, gained, gained], 1))
+        out.degree.copy_(weights.degree)
+        out.degree.scatter_add_(1, target, out.change).clamp_(min=0)
+        out.target.copy_(target + firsts[:, None])
+        out.source.copy_(source + firsts[:, None])
+        drawn = torch.zeros(len(rows), self.n_nodes + 1, dtype=torch.bool)
+        out.drawn.copy_(drawn.scatter_(1, nodes, True)[:, :-1])
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

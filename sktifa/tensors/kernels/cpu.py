@@ -158,7 +158,7 @@ def csr_product(
     factors = dense.numpy(), out.numpy()
     room = _row_of(dense.shape[1])
     _spread(
-        lambda begin, end: _product(*parts, room(), *factors, begin, end),
+        lambda begin, end: _product(*parts, room(), *factors, False, begin, end),
         rows,
         _csr_nanoseconds(parts, factors[0]),
         parts[0],
@@ -204,14 +204,8 @@ def transposed_csr_product(
 
     def add_up(begin: int, end: int) -> None:
         for part in range(begin, end):
-            _transposed_product(
-                *parts,
-                room(),
-                factors[0],
-                factors[1][part],
-                ends[part],
-                ends[part + 1],
-            )
+            some = int(ends[part]), int(ends[part + 1])
+            _product(*parts, room(), factors[0], factors[1][part], True, *some)
 
     _spread(add_up, n_parts, 2 * _csr_nanoseconds(parts, factors[0]))
     return _total(sums)[:, :, :width].contiguous()
@@ -251,7 +245,7 @@ def propagate(
     Tensor of float32, shape (n_models, n_nodes, width)
     """
     n_nodes, width = scores.shape[1:]
-    parts = _csr_arguments(graph.crow, graph.col, graph.loop_values, None)[:3]
+    parts = graph.crow.numpy(), graph.col.numpy(), graph.loop_values.numpy()
     start = _whole_vectors(scores * scale)
     factor = (scale * scale * (1 - teleport)).view(-1, n_nodes)
     if flips is not None:
@@ -272,11 +266,14 @@ def propagate(
 def _csr_arguments(
     crow: Tensor, col: Tensor, values: Tensor, drawn: Drawn | None
 ) -> tuple[NDArray[Any], ...]:
-    """Return what kernels take of a matrix: without dropout, no seeds."""
-    pattern = crow.numpy(), col.numpy(), values.numpy()
+    return crow.numpy(), col.numpy(), values.numpy(), *_draw_arguments(drawn)
+
+
+def _draw_arguments(drawn: Drawn | None) -> tuple[NDArray[Any], ...]:
+    """Return what kernels take of a draw: without one, no seeds."""
     if drawn is None:
-        return *pattern, _NO_SEED, _NO_CHANCE, _NO_CHANCE
-    return *pattern, drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
+        return _NO_SEED, _NO_CHANCE, _NO_CHANCE
+    return drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
 
 
 def _row_of(n_columns: int) -> Callable[[], NDArray[np.float32]]:
@@ -289,7 +286,7 @@ def _csr_nanoseconds(
 ) -> int:
     """Say about how long a product takes."""
     n_models, _, width = dense.shape
-    return len(parts[1]) * n_models * (width // LANES + 1) // 2
+    return (len(parts[1]) + len(parts[0])) * n_models * (width // LANES + 1) // 2
 
 
 def _whole_vectors(dense: Tensor) -> Tensor:
@@ -359,8 +356,12 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
                 part = slice(first, first + _ROWS)
                 torch.mm(x[model, part], weight[model], out=out[model, part])
 
-    _spread(rows, -(-n // _ROWS), n * n_models * (x.shape[2] + weight.shape[2]))
+    _spread(rows, -(-n // _ROWS), _dense_nanoseconds(x, weight.shape[2]))
     return out
+
+
+def _dense_nanoseconds(x: Tensor, width: int) -> int:
+    return x.numel() * (width + 8) // 32
 
 
 def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
@@ -392,7 +393,7 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
             for model in range(n_models):
                 torch.mm(x[model, rows].T, grad[model, rows], out=parts[part, model])
 
-    _spread(sums, n_parts, n * n_models * (x.shape[2] + width))
+    _spread(sums, n_parts, _dense_nanoseconds(x, width))
     return _total(parts)
 
 
@@ -438,14 +439,9 @@ def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
     """
     out = torch.empty_like(h)
     parts = h.detach().numpy(), bias.detach().contiguous().numpy(), out.numpy()
-    if drawn is None:
-        _spread(lambda begin, end: _activate(*parts, begin, end), h.shape[1], h.numel())
-        return out
-    draw = drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
+    draw = _draw_arguments(drawn)
     _spread(
-        lambda begin, end: _activate_drawn(*parts, *draw, begin, end),
-        h.shape[1],
-        h.numel(),
+        lambda begin, end: _activate(*parts, *draw, begin, end), h.shape[1], h.numel()
     )
     return out
 
@@ -464,17 +460,8 @@ def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    of_h = torch.empty_like(out)
-    scale = np.ones(len(out), np.float32)
-    if drawn is not None:
-        scale *= drawn.scale.numpy()[:, 0]
-    parts = grad.contiguous().numpy(), out.numpy(), of_h.numpy()
-    _spread(
-        lambda begin, end: _activate_backward(*parts, scale, begin, end),
-        out.shape[1],
-        out.numel(),
-    )
-    return of_h
+    of_h: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
+    return of_h if drawn is None else of_h.mul_(drawn.scale[:, :, None])
 
 
 def adam(
@@ -520,7 +507,7 @@ def adam(
     _spread(
         lambda begin, end: _adam(*parts, *constants, begin, end),
         parts[0].shape[1],
-        4 * parameter.numel(),
+        parameter.numel(),
     )
 
 
@@ -587,12 +574,14 @@ def _product(
     kept: NDArray[np.float32],
     dense: NDArray[np.float32],
     out: NDArray[np.float32],
+    transposed: bool,
     begin: int,
     end: int,
 ) -> None:
-    n_blocks, n_rows, width = out.shape
+    n_blocks, width, n_rows = out.shape[0], out.shape[2], len(crow) - 1
+    n_columns = out.shape[1] if transposed else dense.shape[1]
     for block in range(n_blocks):
-        start = block * dense.shape[1] * width
+        start = block * n_columns * width
         for row in range(begin, end):
             first, last = crow[row], crow[row + 1]
             weights = values[first:last]
@@ -602,7 +591,10 @@ def _product(
                 _drop_row(values, first, last, seed[block], limit, factor, kept)
                 weights = kept
             place = (block * n_rows + row) * width
-            _combine(out, place, dense, start, width, col[first:last], weights)
+            if transposed:
+                _scatter(out, start, dense, place, width, col[first:last], weights)
+            else:
+                _combine(out, place, dense, start, width, col[first:last], weights)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -641,35 +633,6 @@ def _combine(
             a = multiply_add(values[k], load(dense, at), a)
         store(out, place + tile, a)
         tile += LANES
-
-
-@njit(error_model="numpy")
-def _transposed_product(
-    crow: NDArray[np.int32],
-    col: NDArray[np.int32],
-    values: NDArray[np.float32],
-    seed: NDArray[np.int64],
-    keep: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    kept: NDArray[np.float32],
-    dense: NDArray[np.float32],
-    out: NDArray[np.float32],
-    begin: int,
-    end: int,
-) -> None:
-    n_blocks, n_columns, width = out.shape
-    for block in range(n_blocks):
-        start = block * n_columns * width
-        for row in range(begin, end):
-            first, last = crow[row], crow[row + 1]
-            weights = values[first:last]
-            if len(seed):
-                limit = keep[block, row if keep.shape[1] > 1 else 0] * _BITS
-                factor = scale[block, 0]
-                _drop_row(values, first, last, seed[block], limit, factor, kept)
-                weights = kept
-            place = (block * dense.shape[1] + row) * width
-            _scatter(out, start, dense, place, width, col[first:last], weights)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)
@@ -763,6 +726,9 @@ def _activate(
     h: NDArray[np.float32],
     bias: NDArray[np.float32],
     out: NDArray[np.float32],
+    seed: NDArray[np.int64],
+    keep: NDArray[np.float32],
+    scale: NDArray[np.float32],
     begin: int,
     end: int,
 ) -> None:
@@ -772,44 +738,12 @@ def _activate(
             for j in range(width):
                 value = h[block, node, j] + bias[block, j]
                 out[block, node, j] = 0 if value < 0 else value
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _activate_drawn(
-    h: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    out: NDArray[np.float32],
-    seed: NDArray[np.int64],
-    keep: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    begin: int,
-    end: int,
-) -> None:
-    n_blocks, _, width = h.shape
-    for block in range(n_blocks):
-        limit, factor = keep[block, 0] * _BITS, scale[block, 0]
-        for node in range(begin, end):
-            for j in range(width):
-                value = (h[block, node, j] + bias[block, j]) * factor
-                is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
-                out[block, node, j] = 0 if value < 0 or not is_kept else value
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _activate_backward(
-    grad: NDArray[np.float32],
-    out: NDArray[np.float32],
-    of_h: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    begin: int,
-    end: int,
-) -> None:
-    for block in range(out.shape[0]):
-        factor = scale[block]
-        for node in range(begin, end):
-            for j in range(out.shape[2]):
-                passed = grad[block, node, j] * factor
-                of_h[block, node, j] = passed if out[block, node, j] > 0 else 0
+            if len(seed):
+                limit, factor = keep[block, 0] * _BITS, scale[block, 0]
+                for j in range(width):
+                    is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
+                    value = out[block, node, j] * factor
+                    out[block, node, j] = value if is_kept else 0
 
 
 @njit(fastmath=_FAST, error_model="numpy")

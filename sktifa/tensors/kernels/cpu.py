@@ -194,7 +194,7 @@ def transposed_csr_product(
     dense = _whole_vectors(dense)
     parts = _csr_arguments(crow, col, values, drawn)
     # Each part adds up to a matrix of its own: as many as are worth that.
-    n_parts = max(1, min(_MOST_SUMS, len(col) // (16 * n_columns + 1)))
+    n_parts = max(1, min(_MOST_SUMS, len(col) // (64 * n_columns + 1)))
     sums = torch.zeros(n_parts, dense.shape[0], n_columns, dense.shape[2])
     ends = np.searchsorted(parts[0], np.linspace(0, len(col), n_parts + 1))
     ends[0], ends[-1] = 0, rows

@@ -59,6 +59,8 @@ _LEAST = 150_000
 # Rows of a dense product that are multiplied at a time. It doesn't depend on the
 # number of threads, so neither does the order of a sum.
 _ROWS = 4096
+# Entries of the vectors that an unrolled loop works on.
+_VECTORS = 64
 # Draws that an unrolled loop makes at a time.
 _CHUNK = 32
 # Sums that a transposed product is shared out to, at most.
@@ -110,7 +112,10 @@ def _spread(
         call(0, n_rows)
         return
     if cost is None:
-        ends = np.linspace(0, n_rows, n_parts + 1).astype(int)
+        # Whole vectors: what a loop over numbers leaves over may round otherwise.
+        unit = _VECTORS if n_rows > _LEAST else 1
+        ends = np.linspace(0, n_rows // unit, n_parts + 1).astype(int) * unit
+        ends[-1] = n_rows
     else:
         ends = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1))
         ends[0], ends[-1] = 0, n_rows
@@ -543,11 +548,11 @@ def _draw(seed: np.int64, entry: np.uint32) -> np.float32:
     return np.float32(np.uint32(key >> np.uint32(8)))
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
 def _drop_row(
     values: NDArray[np.float32],
-    first: int,
-    last: int,
+    first: np.uintp,
+    count: np.uintp,
     seed: np.int64,
     limit: np.float32,
     factor: np.float32,
@@ -556,10 +561,10 @@ def _drop_row(
     """Set `kept` to a row's values, and to 0 where they are dropped."""
     # Whole vectors, past the row's end. What is 0 is multiplied by, too: which way a
     # draw goes can't be guessed, and to branch costs more.
-    for i in range((last - first + _CHUNK - 1) // _CHUNK * _CHUNK):
+    for i in range((count + np.uintp(_CHUNK - 1)) // np.uintp(_CHUNK) * _CHUNK):
         is_kept = _draw(seed, np.uint32(first + i)) < limit
         kept[i] = factor if is_kept else np.float32(0)
-    for i in range(last - first):
+    for i in range(count):
         kept[i] *= values[first + i]
 
 
@@ -580,24 +585,31 @@ def _product(
 ) -> None:
     n_blocks, width, n_rows = out.shape[0], out.shape[2], len(crow) - 1
     n_columns = out.shape[1] if transposed else dense.shape[1]
+    # Numba asks of every index that has a sign whether it is negative.
     for block in range(n_blocks):
         start = block * n_columns * width
-        for row in range(begin, end):
-            first, last = crow[row], crow[row + 1]
-            weights = values[first:last]
+        place = (block * n_rows + begin) * width
+        for row in range(np.uintp(begin), np.uintp(end)):
+            first = np.uintp(crow[row])
+            count = np.uintp(crow[row + np.uintp(1)]) - first
+            weights, at = values, first
             if len(seed):
-                limit = keep[block, row if keep.shape[1] > 1 else 0] * _BITS
+                limit = keep[block, row if keep.shape[1] > 1 else np.uintp(0)] * _BITS
                 factor = scale[block, 0]
-                _drop_row(values, first, last, seed[block], limit, factor, kept)
-                weights = kept
-            place = (block * n_rows + row) * width
+                _drop_row(values, first, count, seed[block], limit, factor, kept)
+                weights, at = kept, np.uintp(0)
             if transposed:
-                _scatter(out, start, dense, place, width, col[first:last], weights)
+                _scatter(
+                    out, start, dense, place, width, col, first, weights, at, count
+                )
             else:
-                _combine(out, place, dense, start, width, col[first:last], weights)
+                _combine(
+                    out, place, dense, start, width, col, first, weights, at, count
+                )
+            place += width
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
 def _combine(
     out: NDArray[np.float32],
     place: int,
@@ -605,37 +617,41 @@ def _combine(
     start: int,
     width: int,
     col: NDArray[np.int32],
+    first: np.uintp,
     values: NDArray[np.float32],
+    at: np.uintp,
+    count: np.uintp,
 ) -> None:
     """Set a row of `out` to a combination of rows of `dense`.
 
-    Both are flat: the row is at `place`, and those of `dense` begin at `start`.
+    Both are flat: the row is at `place`, and those of `dense` begin at `start`. Which
+    they are, `count` columns from `first` on say, and their weights from `at` on.
     """
     tile = 0
     while tile + 4 * LANES <= width:
         a = b = c = d = zeros()
-        for k in range(len(col)):
-            at = start + np.intp(col[k]) * width + tile
-            a = multiply_add(values[k], load(dense, at), a)
-            b = multiply_add(values[k], load(dense, at + LANES), b)
-            c = multiply_add(values[k], load(dense, at + 2 * LANES), c)
-            d = multiply_add(values[k], load(dense, at + 3 * LANES), d)
-        to = place + tile
-        store(out, to, a)
-        store(out, to + LANES, b)
-        store(out, to + 2 * LANES, c)
-        store(out, to + 3 * LANES, d)
+        for k in range(count):
+            row = start + np.intp(col[first + k]) * width + tile
+            value = values[at + k]
+            a = multiply_add(value, load(dense, row), a)
+            b = multiply_add(value, load(dense, row + LANES), b)
+            c = multiply_add(value, load(dense, row + 2 * LANES), c)
+            d = multiply_add(value, load(dense, row + 3 * LANES), d)
+        store(out, place + tile, a)
+        store(out, place + tile + LANES, b)
+        store(out, place + tile + 2 * LANES, c)
+        store(out, place + tile + 3 * LANES, d)
         tile += 4 * LANES
     while tile < width:
         a = zeros()
-        for k in range(len(col)):
-            at = start + np.intp(col[k]) * width + tile
-            a = multiply_add(values[k], load(dense, at), a)
+        for k in range(count):
+            row = start + np.intp(col[first + k]) * width + tile
+            a = multiply_add(values[at + k], load(dense, row), a)
         store(out, place + tile, a)
         tile += LANES
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
+@njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
 def _scatter(
     out: NDArray[np.float32],
     start: int,
@@ -643,31 +659,35 @@ def _scatter(
     place: int,
     width: int,
     col: NDArray[np.int32],
+    first: np.uintp,
     values: NDArray[np.float32],
+    at: np.uintp,
+    count: np.uintp,
 ) -> None:
     """Add multiples of a row of `dense` to rows of `out`; see :func:`_combine`."""
     tile = 0
     while tile + 4 * LANES <= width:
-        at = place + tile
-        a, b = load(dense, at), load(dense, at + LANES)
-        c, d = load(dense, at + 2 * LANES), load(dense, at + 3 * LANES)
-        for k in range(len(col)):
-            to = start + np.intp(col[k]) * width + tile
+        a, b = load(dense, place + tile), load(dense, place + tile + LANES)
+        c = load(dense, place + tile + 2 * LANES)
+        d = load(dense, place + tile + 3 * LANES)
+        for k in range(count):
+            row = start + np.intp(col[first + k]) * width + tile
+            value = values[at + k]
             # All are read before one is written, as none depends on another.
-            e = multiply_add(values[k], a, load(out, to))
-            f = multiply_add(values[k], b, load(out, to + LANES))
-            g = multiply_add(values[k], c, load(out, to + 2 * LANES))
-            h = multiply_add(values[k], d, load(out, to + 3 * LANES))
-            store(out, to, e)
-            store(out, to + LANES, f)
-            store(out, to + 2 * LANES, g)
-            store(out, to + 3 * LANES, h)
+            e = multiply_add(value, a, load(out, row))
+            f = multiply_add(value, b, load(out, row + LANES))
+            g = multiply_add(value, c, load(out, row + 2 * LANES))
+            h = multiply_add(value, d, load(out, row + 3 * LANES))
+            store(out, row, e)
+            store(out, row + LANES, f)
+            store(out, row + 2 * LANES, g)
+            store(out, row + 3 * LANES, h)
         tile += 4 * LANES
     while tile < width:
         a = load(dense, place + tile)
-        for k in range(len(col)):
-            to = start + np.intp(col[k]) * width + tile
-            store(out, to, multiply_add(values[k], a, load(out, to)))
+        for k in range(count):
+            row = start + np.intp(col[first + k]) * width + tile
+            store(out, row, multiply_add(values[at + k], a, load(out, row)))
         tile += LANES
 
 
@@ -688,17 +708,17 @@ def _propagation_step(
     n_blocks, n_nodes, width = out.shape
     for block in range(n_blocks):
         start = block * n_nodes * width
-        for row in range(begin, end):
-            share = factor[block if len(factor) > 1 else 0, row]
-            place = start + row * width
-            for tile in range(0, width, LANES):
+        of_model = block if len(factor) > 1 else 0
+        for tile in range(start, start + width, LANES):
+            for row in range(np.uintp(begin), np.uintp(end)):
                 total = zeros()
-                for k in range(crow[row], crow[row + 1]):
-                    at = start + np.intp(col[k]) * width + tile
-                    total = multiply_add(values[k], load(state, at), total)
-                total = multiply_add(share, total, zeros())
-                total = multiply_add(teleport, load(first, place + tile), total)
-                store(out, place + tile, total)
+                for k in range(np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])):
+                    near = load(state, tile + np.intp(col[k]) * width)
+                    total = multiply_add(values[k], near, total)
+                place = tile + np.intp(row) * width
+                total = multiply_add(factor[of_model, row], total, zeros())
+                total = multiply_add(teleport, load(first, place), total)
+                store(out, place, total)
 
 
 @njit(fastmath=_FAST, error_model="numpy")
@@ -782,17 +802,18 @@ def _adam(
     begin: int,
     end: int,
 ) -> None:
+    # All of it in float32, without a branch, so that it is done in vectors.
+    rest, least = np.float32(1) - second, eps * root
     for model in range(parameter.shape[0]):
         step, decay = size[model] * root, weight_decay[model]
-        for place in range(begin, end):
+        for place in range(np.uintp(begin), np.uintp(end)):
             p = parameter[model, place]
             g = grad[model, place] + p * decay
             # Adam is blind to a gradient's size: its square stays a float32.
-            if g > _MOST:
-                g = _MOST
-            elif g < -_MOST:
-                g = -_MOST
+            g = _MOST if g > _MOST else g
+            g = -_MOST if g < -_MOST else g
             m = mean[model, place] + first * (g - mean[model, place])
-            s = square[model, place] * (1 - second) + second * g * g
-            mean[model, place], square[model, place] = m, s
-            parameter[model, place] = p + step * m / (np.sqrt(s) + eps * root)
+            s = square[model, place] * rest + second * g * g
+            mean[model, place] = m
+            square[model, place] = s
+            parameter[model, place] = p + step * m / (np.sqrt(s) + least)

@@ -311,7 +311,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         seeds=1,
     ),
     "table6": Experiment(
-        cells(WALKS.values(), ("Computers",), measure="transition_std"),
+        cells(WALKS.values(), ("DBLP", "Computers"), measure="transition_std"),
         against=[
             (name, WALKS[0, length])
             for (sharpness, length), name in WALKS.items()

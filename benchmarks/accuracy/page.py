@@ -83,7 +83,7 @@ SECTIONS = {
     ),
     "table6": (
         "Table 6: sharpness and length of SAINT-TIFA's walks",
-        "Computers, inductive, GraphSAGE with TIFA's contrast, the encoder's "
+        "Inductive, GraphSAGE with TIFA's contrast, the encoder's "
         "hyper-parameters as chosen for Table 2; the paper's figures are for "
         "ogbn-products, so that only their course can be compared. STD is the mean "
         "standard deviation of a row's transition probabilities. Fewer splits, as "
@@ -475,6 +475,14 @@ def _data_sets(records: Sequence[Record]) -> str:
 
 def _walks(records: Sequence[Record]) -> Iterator[str]:
     """Show accuracy by sharpness and length, and what it is over uniform walks."""
+    graphs = list(dict.fromkeys(record["graph"] for record in records))
+    for graph in graphs:
+        if len(graphs) > 1:
+            yield f"**{graph}**\n"
+        yield from _walks_on([r for r in records if r["graph"] == graph])
+
+
+def _walks_on(records: Sequence[Record]) -> Iterator[str]:
     found = {record["method"]: record for record in records}
     lengths = sorted({length for _, length in WALKS})
     sharpnesses = sorted({sharpness for sharpness, _ in WALKS})
@@ -509,7 +517,7 @@ def _walks(records: Sequence[Record]) -> Iterator[str]:
             for (method, told), p in zip(compared.items(), raised, strict=True)
         }
         yield _table(
-            ["t minus 0", *columns],
+            ["t, minus t = 0", *columns],
             [
                 [f"{t:g}", *(shown.get(WALKS[t, length], "") for length in lengths)]
                 for t in sharpnesses[1:]

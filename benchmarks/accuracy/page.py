@@ -6,7 +6,7 @@ python -m benchmarks.accuracy.page
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -475,14 +475,25 @@ def _data_sets(records: Sequence[Record]) -> str:
 
 def _walks(records: Sequence[Record]) -> Iterator[str]:
     """Show accuracy by sharpness and length, and what it is over uniform walks."""
-    graphs = list(dict.fromkeys(record["graph"] for record in records))
-    for graph in graphs:
-        if len(graphs) > 1:
+    told = [
+        (record["graph"], record["method"], one)
+        for record in records
+        for one in record.get("minus", {}).values()
+    ]
+    raised = adjusted([one["p"] for *_, one in told])
+    shown: dict[str, dict[str, str]] = {record["graph"]: {} for record in records}
+    for (graph, method, one), p in zip(told, raised, strict=True):
+        shown[graph][method] = _difference(one, p)
+    for graph, differences in shown.items():
+        if len(shown) > 1:
             yield f"**{graph}**\n"
-        yield from _walks_on([r for r in records if r["graph"] == graph])
+        of_graph = [record for record in records if record["graph"] == graph]
+        yield from _walks_on(of_graph, differences)
 
 
-def _walks_on(records: Sequence[Record]) -> Iterator[str]:
+def _walks_on(
+    records: Sequence[Record], differences: Mapping[str, str]
+) -> Iterator[str]:
     found = {record["method"]: record for record in records}
     lengths = sorted({length for _, length in WALKS})
     sharpnesses = sorted({sharpness for sharpness, _ in WALKS})
@@ -505,21 +516,11 @@ def _walks_on(records: Sequence[Record]) -> Iterator[str]:
             cells.append(_unbroken(cell))
         rows.append([f"{sharpness:g}", _unbroken(std), *cells])
     yield _table(["t", "STD", *columns], rows)
-    compared = {
-        method: told
-        for method, record in found.items()
-        for told in record.get("minus", {}).values()
-    }
-    if compared:
-        raised = adjusted([told["p"] for told in compared.values()])
-        shown = {
-            method: _difference(told, p)
-            for (method, told), p in zip(compared.items(), raised, strict=True)
-        }
+    if differences:
         yield _table(
             ["t, minus t = 0", *columns],
             [
-                [f"{t:g}", *(shown.get(WALKS[t, length], "") for length in lengths)]
+                [f"{t:g}", *(differences.get(WALKS[t, n], "") for n in lengths)]
                 for t in sharpnesses[1:]
             ],
         )

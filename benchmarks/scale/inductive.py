@@ -1,7 +1,7 @@
-"""Inductive learning on real graphs (the paper's Tables 2 and 5, on smaller graphs).
+"""Inductive learning on real graphs (the paper's Tables 2 and 6, on smaller graphs).
 
     python -m benchmarks.scale.inductive                # Table 2's comparisons
-    python -m benchmarks.scale.inductive --grid         # Table 5: t x walk length
+    python -m benchmarks.scale.inductive --grid         # Table 6: t x walk length
     python -m benchmarks.scale.inductive --seeds 1 --epochs 3 --graphs Computers
 
 Half of the nodes are seen in training, 20 of each class labelled. Validation (30 a
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--roots", type=int, default=2000)
-    parser.add_argument("--grid", action="store_true", help="Table 5")
+    parser.add_argument("--grid", action="store_true", help="Table 6")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, help="processes; default: 4 a GPU, or 2")
     parser.add_argument(

@@ -101,7 +101,7 @@ class SAINTTIFASampler(GraphSampler):
         Step probabilities, as the walkers draw them (paper: P).
     transition_std_ : float
         Mean over the nodes of the standard deviation of a node's step probabilities
-        (Table 5, STD).
+        (Table 6, STD).
     loss_norm_ : ndarray of float32, shape (n_nodes,)
         Weight of a node in a subgraph's loss: with it, the expected sum over a
         subgraph is the mean over the graph. Only with ``normalize=True``.
@@ -362,7 +362,7 @@ class SAINTTIFASampler(GraphSampler):
 
     @property
     def transition_std_(self) -> float:
-        """Mean standard deviation of a node's step probabilities (Table 5, STD)."""
+        """Mean standard deviation of a node's step probabilities (Table 6, STD)."""
         p = self._step_probabilities()
         crow = self.graph_.adjacency.indptr
         degree = np.diff(crow)

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from sktifa.tensors.jit import njit
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
-from sktifa.tensors.kernels.plain import judge, step_sizes, validate
+from sktifa.tensors.kernels.plain import judge, step_sizes
 from sktifa.tensors.kernels.vectors import LANES, load, multiply_add, store, zeros
 
 if TYPE_CHECKING:
@@ -157,6 +157,12 @@ def csr_product(
     Tensor of float32, shape (n_models, n_rows, width)
     """
     rows, width = len(crow) - 1, dense.shape[2]
+    if drawn is None and width < LANES:  # MKL fills no rows up
+        shape = rows, dense.shape[1]
+        matrix = torch.sparse_csr_tensor(
+            crow, col, values, shape, check_invariants=False
+        )
+        return torch.stack([matrix @ one for one in dense.detach()])
     dense = _whole_vectors(dense)
     out = torch.empty(dense.shape[0], rows, dense.shape[2])
     parts = _csr_arguments(crow, col, values, drawn)
@@ -528,6 +534,32 @@ def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
     """
     for model in chosen.nonzero()[:, 0].tolist():
         target[model].copy_(source[model])
+
+
+def validate(
+    logits: Tensor,
+    nodes: tuple[Tensor, Tensor, Tensor, Tensor],
+    sizes: Tensor,
+    temperatures: Tensor,
+    as_it_is: int,
+) -> Tensor:
+    """Return each model's cross-entropy, accuracy and least cross-entropy of all.
+
+    What it takes is told in :mod:`~sktifa.tensors.kernels.plain`. A CPU's vectors are
+    filled along a row, and a row of seven classes fills none: scores are laid down
+    first, model by model, as where a vector is cut depends on what lies before it.
+    """
+    _, index, target, weight = nodes
+    scores = logits.flatten(0, 1).index_select(0, index)
+    figures = []
+    of_models = (part.split(sizes.tolist()) for part in (scores, target, weight))
+    for rows, classes, shares in zip(*of_models, strict=True):
+        lying = rows.T.contiguous()[:, None] / temperatures[:, None]
+        logs = functional.log_softmax(lying, 0)
+        losses = -(logs.gather(0, classes.expand(1, *logs.shape[1:]))[0] @ shares)
+        right = (rows.argmax(1) == classes).sum() / max(len(rows), 1)
+        figures.append(torch.stack([losses[as_it_is], right, losses.amin()]))
+    return torch.stack(figures, 1)
 
 
 @njit(no_cpython_wrapper=True)

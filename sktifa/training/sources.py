@@ -496,7 +496,7 @@ def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
         for part in parts:
             if part.is_cuda:
                 part.record_stream(stream)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for part in value:
             record_stream(part, stream)
     elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):

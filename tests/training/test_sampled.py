@@ -8,11 +8,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from sktifa import GNNClassifier, Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.device import free_memory
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
+from sktifa.tensors.features import Features
+from sktifa.training.sources import record_stream
 
 QUICK = {"max_iter": 15, "device": "cpu", "random_state": 0}
 SAMPLERS = [
@@ -305,3 +308,19 @@ def test_sampled_training_is_as_good_as_the_full_batch(model, sampler, cora):
     ]
     assert scores[0] > 0.7
     assert scores[1] > scores[0] - 0.05, scores
+
+
+@pytest.mark.cuda
+def test_every_tensor_of_sparse_features_is_told_of_the_stream_that_reads_it(
+    monkeypatch,
+):
+    cuda = torch.device("cuda")
+    features = Features.from_matrix(sparse.random_array((50, 9), rng=0).tocsr(), cuda)
+    told = set()
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda part, stream: told.add(part.data_ptr())
+    )
+    record_stream(features, torch.cuda.Stream())
+    pattern = features.pattern
+    parts = [features.values, pattern.crow, pattern.col, *pattern.transposed]
+    assert {part.data_ptr() for part in parts} <= told

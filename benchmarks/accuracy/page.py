@@ -485,8 +485,7 @@ def _walks(records: Sequence[Record]) -> Iterator[str]:
     for (graph, method, one), p in zip(told, raised, strict=True):
         shown[graph][method] = _difference(one, p)
     for graph, differences in shown.items():
-        if len(shown) > 1:
-            yield f"**{graph}**\n"
+        yield f"**{graph}**\n"
         of_graph = [record for record in records if record["graph"] == graph]
         yield from _walks_on(of_graph, differences)
 

@@ -50,7 +50,7 @@ def grads(of):
     source = problem.source(cpu)
     source._rank, source._n_ranks = of, 2
     # Perturbations have the process's seed.
-    source._generator.manual_seed(of)
+    source._seed = of
     (batch,) = source.epoch()
     step = Step(encoder, batch, lambda number, row_keep: certain, target)
     losses = [term(step) for term in terms]

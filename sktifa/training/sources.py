@@ -425,9 +425,10 @@ class SampledBatches:
     def slots(self) -> PaddedBatch | None:
         """Make room for a batch, after drawing one; None where features are sparse."""
         state = self._rng.bit_generator.state
-        drawn = self.sampler.epoch(0, transform=self._prepare)
-        batch = next(drawn).batch
-        del drawn  # which ends its thread
+        # As one of so many processes that its share of an epoch is one subgraph.
+        shares = self.sampler.n_subgraphs_
+        (drawn,) = self.sampler.epoch(0, n_ranks=shares, transform=self._prepare)
+        batch = drawn.batch
         self._rng.bit_generator.state = state
         return None if batch.features.is_sparse else PaddedBatch.like(batch)
 

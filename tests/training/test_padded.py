@@ -39,6 +39,18 @@ def batches(problem):
     return list(problem.source(CPU).epoch())
 
 
+def test_room_is_made_by_the_first_batch_alone(problem, batches, monkeypatch):
+    source, prepared = problem.source(CPU), []
+    prepare_one = source._prepare
+    monkeypatch.setattr(
+        source, "_prepare", lambda part: prepared.append(part) or prepare_one(part)
+    )
+    slots = source.slots()
+    assert len(prepared) == 1 < len(batches)
+    n = batches[0].graph.n_nodes
+    assert slots.tensors["nodes"][:n].tolist() == batches[0].nodes.tolist()
+
+
 @pytest.mark.parametrize("contrasts", [True, False])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "mlp", "appnp", GATLayer])
 def test_a_filled_up_batch_has_the_same_loss_and_gradient(

@@ -31,6 +31,7 @@ from sktifa.exceptions import (
     ParameterError,
     PerturbationWarning,
 )
+from sktifa.tensors.arrays import transposed_positions
 
 __all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings"]
 
@@ -279,9 +280,7 @@ def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
     columns = adjacency.indices
     # Stored arcs are ordered by (row, column): ordered by (column, row), the k-th one
     # is the reverse of the k-th stored.
-    number = np.arange(adjacency.nnz, dtype=columns.dtype)
-    numbered = csr_array((number, columns, adjacency.indptr), shape=adjacency.shape)
-    reverse = numbered.tocsc().data
+    reverse = transposed_positions(adjacency).data
     wrong = (columns[reverse] != rows) | (rows[reverse] != columns) | (rows == columns)
     if wrong.any():
         first = int(np.argmax(wrong))

@@ -10,6 +10,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
+from sktifa.tensors.arrays import transposed_positions
 from sktifa.tensors.kernels import Drawn, kernels_for
 from sktifa.tensors.sparse import index_tensor, value_tensor
 
@@ -129,10 +130,7 @@ class _Pattern:
 
 def _transposed(matrix: sparse.csr_array, device: torch.device) -> tuple[Tensor, ...]:
     """Return a transposed matrix's CSR arrays, and where each value stood before."""
-    order = sparse.csr_array(
-        (np.arange(matrix.nnz, dtype=np.int64), matrix.indices, matrix.indptr),
-        shape=matrix.shape,
-    ).T.tocsr()
+    order = transposed_positions(matrix)
     return (
         index_tensor(order.indptr, device),
         index_tensor(order.indices, device),

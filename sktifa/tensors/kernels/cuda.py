@@ -175,26 +175,6 @@ def propagate(
     All models' columns are one wide matrix, of which each step but the last makes
     ``D h``: it adds to what `scores` give, which is there beforehand. Long rows are cut
     into parts, so that no program has more to do than others.
-
-    Parameters
-    ----------
-    scores : Tensor of float32, shape (n_models, n_nodes, width)
-        Each model's.
-    graph : Adjacency
-        A is its arcs, with a loop at each node.
-    scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
-        Diagonal of D.
-    flips : tuple of Tensor or None
-        What is added to A for each model: `target`, `source` and `weight`, as
-        `add_arcs` takes them.
-    steps : int
-        At least one.
-    teleport : float
-        Weight of the scores.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_nodes, width)
     """
     n_models, n_nodes, width = scores.shape
     out = torch.empty_like(scores)

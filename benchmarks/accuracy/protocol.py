@@ -4,6 +4,10 @@ Candidates are drawn at random from a method's search space, as many for every m
 Each is fitted on a few splits; the best by mean validation accuracy are fitted on all
 of them, and the best of those is the method's choice. Only then are the test nodes
 looked at, by models with other seeds. Until then labels of test nodes are hidden.
+
+A method that adds parameters to a plainer one would search a larger space by as many
+candidates, and lose to it where it has nothing to add. So half of its candidates are
+the plainer one's, and half the best of those with what it adds.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ class Method:
         With the values that are not chosen.
     space : mapping, or sequence of mappings
         Lists of values by parameter; empty if all is as the estimator says.
+    adds : mapping
+        Lists of values by parameter: what the method has more than a plainer one, which
+        `estimator` and `space` are. Half of the candidates are plain; the others are
+        the best of those, with values of these.
     like : str, default=None
         Name of a method whose choice this one takes over instead of its own.
     changes : mapping
@@ -45,6 +53,7 @@ class Method:
 
     estimator: BaseEstimator
     space: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(default_factory=dict)
+    adds: Mapping[str, Any] = field(default_factory=dict)
     like: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     setting: Setting = "transductive"
@@ -114,36 +123,40 @@ def _fit(
 
 
 def candidates(method: Method, number: int) -> list[Parameters]:
-    """Draw from a method's space without replacement; all of it where it is small.
-
-    The values of a parameter are dealt like cards: each comes as often as the others,
-    however few are drawn.
-    """
+    """Draw from a method's space without replacement; all of it where it is small."""
     space = method.space
     spaces = [space] if isinstance(space, Mapping) else list(space)
-    rng = np.random.default_rng(0)
-    decks: dict[str, list[int]] = {}
-
-    def dealt(name: str, values: Sequence[Any]) -> Any:
-        deck = decks.setdefault(f"{name} {values}", [])
-        if not deck:
-            deck.extend(rng.permutation(len(values)).tolist())
-        return values[deck.pop()]
-
+    deal = _Decks()
     drawn: list[Parameters] = []
     while len(drawn) < min(number, len(ParameterGrid(spaces))):
-        chosen = dealt("space", spaces)
-        one = {name: dealt(name, values) for name, values in sorted(chosen.items())}
+        one = deal.each(deal("space", spaces))
         if one not in drawn:
             drawn.append(one)
     return drawn
+
+
+class _Decks:
+    """Deals values like cards: each as often as the others, however few are drawn."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+        self._decks: dict[str, list[int]] = {}
+
+    def __call__(self, name: str, values: Sequence[Any]) -> Any:
+        deck = self._decks.setdefault(f"{name} {values}", [])
+        if not deck:
+            deck.extend(self._rng.permutation(len(values)).tolist())
+        return values[deck.pop()]
+
+    def each(self, space: Mapping[str, Sequence[Any]]) -> Parameters:
+        """Deal one of each parameter's values."""
+        return {name: self(name, values) for name, values in sorted(space.items())}
 
 
 def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
     """Return the candidate of the best mean validation accuracy."""
     if not method.space or budget.candidates == 1:
         return {}
-    drawn = candidates(method, budget.candidates)
 
     def means(chosen: Sequence[Parameters], n_splits: int) -> np.ndarray:
         # All candidates on one split, then on the next: they share preparation.
@@ -155,9 +168,22 @@ def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
         scores = [outcome["val"] for outcome in lab.outcomes(fits)]
         return np.reshape(scores, (n_splits, len(chosen))).mean(axis=0)
 
-    order = np.argsort(-means(drawn, budget.splits), kind="stable")
-    finalists = [drawn[i] for i in order[: budget.finalists]]
+    number = budget.candidates
+    n_added = number // 2 if method.adds else 0
+    drawn = candidates(method, number - n_added)
+    scores = means(drawn, budget.splits)
+    if n_added:
+        deal = _Decks()
+        best = [drawn[i] for i in _best(scores, budget.finalists)]
+        added = [best[i % len(best)] | deal.each(method.adds) for i in range(n_added)]
+        drawn = drawn + added
+        scores = np.r_[scores, means(added, budget.splits)]
+    finalists = [drawn[i] for i in _best(scores, budget.finalists)]
     return finalists[int(means(finalists, budget.final_splits).argmax())]
+
+
+def _best(scores: np.ndarray, number: int) -> np.ndarray:
+    return np.argsort(-scores, kind="stable")[:number]
 
 
 def evaluate(

@@ -141,6 +141,26 @@ def test_larger_budget_begins_with_the_smaller_ones_candidates():
     assert sum("dropout" in one for one in candidates(halves, 2)) == 1
 
 
+def test_what_a_method_adds_is_tried_on_the_best_of_the_plain_ones(
+    block, gcn, tmp_path
+):
+    # What is added, a rate of 0.05, is the only way to learn anything.
+    space = {"dropout": [0.0, 0.2], "learning_rate": [1e-4]}
+    adding = replace(gcn, space=space, adds={"learning_rate": [1e-4, 0.05]})
+    lab = Lab(tmp_path / "checkpoint.jsonl")
+    budget = Budget(candidates=4, splits=1, finalists=2, final_splits=1)
+    assert choose(adding, CELL, budget, lab)["learning_rate"] == 0.05
+    # As many as any other method's, and the plain ones are the plain method's own.
+    assert choose(replace(gcn, space=space), CELL, budget, lab) in candidates(
+        replace(gcn, space=space), 2
+    )
+    assert len(lab.known) <= 4
+    # Where nothing is added that is any better, the choice is a plain one.
+    useless = replace(gcn, adds={"learning_rate": [1e-4]})
+    budget = Budget(candidates=6, splits=1, finalists=2, final_splits=1)
+    assert choose(useless, CELL, budget, lab) == {"learning_rate": 0.05}
+
+
 def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "GCN", gcn)
     changed = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})

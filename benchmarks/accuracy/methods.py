@@ -107,9 +107,6 @@ PLAIN: Space = {
 BY_GAIN: Space = {
     "weighting": ["tifa"],
     "perturbation": ["tifa"],
-    # With few labels it pays to contrast a little harder where little arrives, not ten
-    # times as hard.
-    "weight_min": [0.2, 1.2],
     # As good as 0, and in one stack with the others.
     "target_information": [1e-3, 0.5, 1.0],
     "teacher_weight": [1e-3, 0.5, 1.0],

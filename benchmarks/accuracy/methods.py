@@ -169,6 +169,19 @@ METHODS: dict[str, Method] = {
     ),
     "defaults": Method(TIFAGCLClassifier()),
 }
+# Those that the study searches, to compare them with the defaults.
+METHODS |= {
+    name: replace(METHODS[name], tries_default=True)
+    for name in (
+        "Label propagation",
+        "GCN",
+        "APPNP",
+        "uniform-GCL",
+        "TIFA-GCL",
+        "uniform-GCL, our encoders",
+        "ours",
+    )
+}
 # Taught by others of its kind, all else as chosen without them.
 METHODS |= {
     f"{name}, distilled": Method(

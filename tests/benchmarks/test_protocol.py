@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from benchmarks import data as benchmark_data
 from benchmarks.accuracy import lab as laboratory
@@ -159,6 +159,54 @@ def test_what_a_method_adds_is_tried_on_the_best_of_the_plain_ones(
     useless = replace(gcn, adds={"learning_rate": [1e-4]})
     budget = Budget(candidates=6, splits=1, finalists=2, final_splits=1)
     assert choose(useless, CELL, budget, lab) == {"learning_rate": 0.05}
+
+
+def test_first_candidate_is_the_default_of_the_class():
+    # The class's rate, not the estimator's; its dropout, which is in neither space; but
+    # the encoder, as that is no choice.
+    spaces = [
+        {"encoder": ["mlp"], "learning_rate": [0.1, 0.2], "dropout": [dropout]}
+        for dropout in (0.1, 0.2)
+    ]
+    drawn = Method(GNNClassifier(learning_rate=0.3), spaces)
+    trying = replace(drawn, tries_default=True)
+    first, *others = candidates(trying, 3)
+    assert first == {"encoder": "mlp", "learning_rate": 0.01, "dropout": 0.5}
+    # The others are those that are drawn without it, as many as there is room for.
+    assert others == candidates(drawn, 2)
+    assert candidates(trying, 100)[1:] == candidates(drawn, 100)
+    # Where it is drawn as well, it is there once.
+    inside = replace(trying, space={"learning_rate": [0.1, 0.01, 0.2]})
+    rates = [one["learning_rate"] for one in candidates(inside, 100)]
+    assert rates[0] == 0.01 and sorted(rates) == [0.01, 0.1, 0.2]
+
+
+def _keys(estimator, candidates):
+    """Return the keys by which the first split's models are known."""
+    return [
+        Fit(
+            clone(estimator).set_params(random_state=0, **parameters),
+            *("block", 5, "transductive", 0, False),
+        ).key
+        for parameters in candidates
+    ]
+
+
+def test_default_is_the_first_with_what_is_added_too(block, gcn, tmp_path):
+    adding = replace(gcn, adds={"hidden_size": [4, 16]}, tries_default=True)
+    lab = Lab(tmp_path / "checkpoint.jsonl")
+    choose(adding, CELL, Budget(2, splits=1, finalists=2, final_splits=1), lab)
+    plain = {"learning_rate": 0.01}
+    tried = [plain, plain | {"hidden_size": 64}]
+    assert list(lab.known) == _keys(gcn.estimator, tried)
+
+
+def test_ours_begins_with_the_models_of_uniform_contrast():
+    plain, ours = (
+        _keys(method.estimator, candidates(method, 10))
+        for method in map(methods.METHODS.get, ("uniform-GCL, our encoders", "ours"))
+    )
+    assert ours == plain
 
 
 def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):

@@ -7,10 +7,10 @@ import os
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "as_graph", "is_feature_matrix"]
 
 Directed = Literal["symmetrize", "error"]
+T = TypeVar("T")
 
 # Entries looked at together when a feature matrix is checked, so that a memory
 # map larger than the memory is never held whole.
@@ -67,6 +68,8 @@ class _Whole:
     fingerprint: str | None = None
     # The graph whose features were replaced to make this one.
     made_of: Callable[[], Graph | None] | None = None
+    # What follows from the graph alone.
+    derived: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.adjacency = _frozen(self.adjacency)
@@ -78,7 +81,7 @@ class _Whole:
 
     def __getstate__(self) -> dict[str, Any]:
         lost = dict.fromkeys(["all_nodes", "node_of_name", "made_of"])
-        return {**self.__dict__, **lost}
+        return {**self.__dict__, **lost, "derived": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # NumPy's pickles forget that an array was read-only.
@@ -775,6 +778,28 @@ class Graph:
         if whole.fingerprint is None:
             whole.fingerprint = _fingerprint(whole.adjacency, whole.features)
         return whole.fingerprint
+
+    def derived(self, function: Callable[..., T], *arguments: Hashable) -> T:
+        """Return what a function makes of the whole graph, computed once.
+
+        For what follows from the graph alone, and every fit on it needs.
+
+        Parameters
+        ----------
+        function : callable
+            Called with the whole graph and the arguments, the first time.
+        *arguments : hashable
+            What else it depends on.
+
+        Returns
+        -------
+        object
+            Shared by all who ask: not to be written to.
+        """
+        known, key = self._whole.derived, (function, *arguments)
+        if key not in known:
+            known[key] = function(self.whole, *arguments)
+        return known[key]
 
     # -------------------------------------------------------- the selection
 

@@ -22,7 +22,11 @@ from sktifa.contrast.pairs import (
     pair_features,
     uniform_pairs,
 )
-from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
+from sktifa.contrast.perturbation import (
+    GraphPerturber,
+    PerturbationSettings,
+    reverse_arcs,
+)
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph
 from sktifa.information.loss_weights import loss_weights, trust
@@ -82,7 +86,10 @@ class Contrast(Objective):
         )
         parts, rates = self._weigh(torch.from_numpy(information))
         perturber = GraphPerturber(
-            graph.adjacency, rates.numpy(), **vars(self._perturbation_settings())
+            graph.adjacency,
+            rates.numpy(),
+            **vars(self._perturbation_settings()),
+            reverse=graph.derived(_reverse_arcs),
         )
         parts["pairs"] = self._pair_sets(graph, information, device, rng)
         parts["perturbations"] = Perturbations(
@@ -248,6 +255,10 @@ class Contrast(Objective):
                 f"memory={str(place)!r} can't be used: {error.strerror or error}. Make "
                 "room, name a folder elsewhere, or leave memory=None."
             ) from error
+
+
+def _reverse_arcs(graph: Graph) -> NDArray[np.int32]:
+    return reverse_arcs(graph.adjacency)
 
 
 def _information(

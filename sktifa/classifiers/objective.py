@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,8 +23,13 @@ __all__ = ["Objective", "fields_of"]
 
 def fields_of(model: GNNClassifier, kind: Any) -> dict[str, Any]:
     """Return the parameters of a classifier that are fields of a dataclass."""
-    parameters = model.get_params(deep=False)
-    return {f.name: parameters[f.name] for f in fields(kind) if f.name in parameters}
+    names = _parameters(type(model))
+    return {f.name: getattr(model, f.name) for f in fields(kind) if f.name in names}
+
+
+@cache  # scikit-learn looks at the signature anew for every model
+def _parameters(kind: Any) -> frozenset[str]:
+    return frozenset(signature(kind).parameters)
 
 
 class Objective:

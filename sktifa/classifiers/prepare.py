@@ -41,7 +41,7 @@ from sktifa.labels import (
 from sktifa.rows import RowGraph
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
 from sktifa.tensors.device_graph import DeviceGraph
-from sktifa.tensors.scaling import Scaling
+from sktifa.tensors.scaling import FeatureNorm, Scaling
 from sktifa.training.encoders import EncoderSpec
 from sktifa.training.engine import as_pytorch_starts
 from sktifa.training.problem import Labels, Problem, Schedule, Trained
@@ -173,7 +173,7 @@ def prepare(
         estimator.seen_.nodes = seen
     else:
         graph = graph.whole
-    scaling = Scaling.learned(graph.features, estimator.feature_norm)
+    scaling = graph.derived(_scaling, estimator.feature_norm)
     estimator.scaling_ = scaling
     spec = EncoderSpec(
         estimator.encoder,
@@ -321,6 +321,10 @@ def warn_unless_graph_helps(problem: Problem) -> None:
             GraphWarning,
             stacklevel=user_level(),
         )
+
+
+def _scaling(graph: Graph, feature_norm: FeatureNorm | None) -> Scaling:
+    return Scaling.learned(graph.features, feature_norm)
 
 
 def _schedule(estimator: GNNClassifier, validates: bool) -> Schedule:

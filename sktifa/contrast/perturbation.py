@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from sktifa.checks import as_numbers, check_count, check_real, check_sparse
@@ -33,7 +33,10 @@ from sktifa.exceptions import (
 )
 from sktifa.tensors.arrays import transposed_positions
 
-__all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings"]
+__all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings", "reverse_arcs"]
+
+# Bytes that are there, without a look at the memory: it takes milliseconds.
+_FEW = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class GraphPerturber:
         With 0 they are never drawn.
     decay_hops : int, default=1
         How far in the original graph the decay reaches (paper: d_h).
+    reverse : ndarray of int32, shape (n_arcs,), default=None
+        What `reverse_arcs` returns, where that is known already.
 
     Raises
     ------
@@ -159,6 +164,7 @@ class GraphPerturber:
         edges_removed: int = 2,
         decay: float = 0.5,
         decay_hops: int = 1,
+        reverse: NDArray[np.int32] | None = None,
     ) -> None:
         if not issparse(adjacency) or adjacency.format != "csr":
             raise GraphError(
@@ -204,7 +210,7 @@ class GraphPerturber:
         widths = Widths(
             2 * min(n_drawn * n_removed, adjacency.nnz // 2), n_drawn * n_added, n_drawn
         )
-        if 40 * widths.added > free_memory():
+        if 40 * widths.added > _FEW and 40 * widths.added > free_memory():
             raise NotEnoughMemoryError(
                 f"edges_added={edges_added} to {n_drawn} nodes don't fit in memory: "
                 "lower edges_added or perturbed_nodes."
@@ -217,7 +223,7 @@ class GraphPerturber:
         self.race = Race(
             torch.from_numpy(adjacency.indptr.astype(np.int64)),
             torch.from_numpy(adjacency.indices.astype(np.int32)),
-            torch.from_numpy(_reverse_arcs(adjacency)),
+            torch.from_numpy(reverse_arcs(adjacency) if reverse is None else reverse),
             torch.from_numpy(rates)[None],
             torch.tensor([[n_drawn, n_added, n_removed, hops]]),
             torch.tensor([[self._max_flips, decay]], dtype=torch.float64),
@@ -271,7 +277,7 @@ class GraphPerturber:
             )
 
 
-def _reverse_arcs(adjacency: csr_array) -> np.ndarray:
+def reverse_arcs(adjacency: csr_array) -> NDArray[np.int32]:
     """Position of arc (j, i) for every arc (i, j) of a sorted symmetric CSR matrix."""
     rows = np.repeat(
         np.arange(adjacency.shape[0], dtype=adjacency.indices.dtype),

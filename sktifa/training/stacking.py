@@ -91,7 +91,7 @@ def _stacked(items: Sequence[Any], device: torch.device) -> Any:
     if is_dataclass(first):
         return stack(items, device)
     if isinstance(first, Tensor):
-        return torch.stack([item.to(device) for item in items])
+        return torch.stack(list(items)).to(device)
     if isinstance(first, np.ndarray) and first.ndim:
         return torch.stack([torch.from_numpy(np.array(i)).to(device) for i in items])
     column = torch.tensor([float(item) for item in items], dtype=torch.float32)

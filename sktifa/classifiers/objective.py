@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Objective", "fields_of"]
 
 
-def fields_of(model: GNNClassifier, kind: Any) -> dict[str, Any]:
+def fields_of(model: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters of a classifier that are fields of a dataclass."""
     names = _parameters(type(model))
     return {f.name: getattr(model, f.name) for f in fields(kind) if f.name in names}

@@ -298,18 +298,21 @@ def test_dense_products(place, n_left, width):
     torch.testing.assert_close(of_weight.double(), expected, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("per_node", [False, True])
 @pytest.mark.parametrize("shape", [(3, 700, 45, 7), (1, 300, 64, 130)])
-def test_dense_products_after_dropout(place, shape, per_node):
+def test_dense_products_after_dropout(place, shape, per_node, dtype):
+    if dtype == torch.float16 and not place.kernels.__name__.endswith("cuda"):
+        pytest.skip("16 bits are for a GPU's tensor cores")
     n_models, n_nodes, n_features, width = shape
     rng = np.random.default_rng(0)
     keep = rng.random((n_models, n_nodes if per_node else 1), dtype=np.float32)
     scale = rng.uniform(1, 3, (n_models, 1))
     seed = torch.tensor([2**40 + 7, -5, 0][:n_models]).to(place.device)
     drawn = Drawn(seed, place.put(keep), place.put(scale, np.float32))
-    x = torch.randn(1, n_nodes, n_features).to(place.device)
+    x = torch.randn(1, n_nodes, n_features).to(place.device, dtype)
     # Which entries survive, `drop` says: the same in both products.
-    dropped = place.kernels.drop(x[0], drawn).double()
+    dropped = place.kernels.drop(x[0].float(), drawn).double()
     weight = torch.randn(n_models, n_features, width).to(place.device)
     out = place.kernels.matmul(x, weight, drawn=drawn)
     expected = dropped @ weight.double()
@@ -318,6 +321,9 @@ def test_dense_products_after_dropout(place, shape, per_node):
     of_weight = place.kernels.transposed_matmul(x, grad, drawn=drawn)
     expected = dropped.mT @ grad.double()
     torch.testing.assert_close(of_weight.double(), expected, rtol=1e-4, atol=1e-3)
+    out = place.kernels.matmul(x, weight)
+    expected = x.double() @ weight.double()
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_are_the_same_however_they_are_spread_over_threads():

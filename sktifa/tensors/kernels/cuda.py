@@ -174,26 +174,27 @@ def propagate(
 
     All models' columns are one wide matrix, of which each step but the last makes
     ``D h``: it adds to what `scores` give, which is there beforehand. Long rows are cut
-    into parts, so that no program has more to do than others.
+    into parts, so that no program has more to do than others. Columns are filled up to
+    whole tiles, so that few kernels serve whatever is left of a stack.
     """
     n_models, n_nodes, width = scores.shape
     out = torch.empty_like(scores)
     if not out.numel():
         return out
     length, begin, row = graph.row_parts
-    total = n_models * width
+    columns = _columns_at_once(n_models, width)
+    n_blocks = triton.cdiv(n_models * width, columns)
+    total = n_blocks * columns
     # Each state begins where vectors begin.
     states = torch.empty(
         steps, triton.cdiv(n_nodes * total, 16) * 16, device=scores.device
     )
     of_model = n_nodes if len(scale) > 1 else 0
-    columns = _columns_at_once(total)
     tile = 2048 if columns >= 32 else 512
     at_once = min(length, _MOST_NEIGHBORS, tile // columns)
     together = max(1, tile // (columns * at_once))
     units = triton.next_power_of_2(width)
     arcs = max(1, 256 // units)
-    n_blocks = triton.cdiv(total, columns)
     n_programs = triton.cdiv(len(row), together) * n_blocks
     n_arcs = 0 if flips is None else len(flips[2])
     # Never read without arcs, but one kernel is compiled for both.
@@ -205,6 +206,7 @@ def propagate(
             scale,
             states,
             out,
+            n_models,
             n_nodes,
             total,
             width,
@@ -232,6 +234,7 @@ def propagate(
                 weight,
                 len(row),
                 n_arcs,
+                n_models,
                 n_nodes,
                 total,
                 width,
@@ -250,19 +253,19 @@ def propagate(
     return out
 
 
-def _columns_at_once(total: int) -> int:
-    """Return a tile's columns: wide ones, but not such as have few in the last tile."""
-    if total <= 32:
-        return triton.next_power_of_2(total)
-    return next(columns for columns in (128, 64, 32) if -total % columns < 32)
+def _columns_at_once(n_models: int, width: int) -> int:
+    """Return a tile's columns: for one model its own, for more one of two widths."""
+    columns = triton.next_power_of_2(n_models * width)
+    return columns if n_models == 1 and columns <= 64 else min(max(columns, 32), 64)
 
 
-@triton.jit(do_not_specialize=["n_nodes", "steps"])
+@triton.jit(do_not_specialize=["n_models", "n_nodes", "of_model", "steps"])
 def _open_propagation(
     scores,
     scale,
     states,
     out,
+    n_models,
     n_nodes,
     total,
     width,
@@ -274,24 +277,35 @@ def _open_propagation(
     COLUMNS: tl.constexpr,
 ):
     """Lay out what the scores give each state: the first one, and the others' share."""
-    n_blocks = tl.cdiv(total, COLUMNS)
+    n_blocks = total // COLUMNS
     column = tl.program_id(0) % n_blocks * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     node = tl.program_id(0) // n_blocks * NODES + tl.arange(0, NODES)[:, None]
-    there = (node < n_nodes) & (column < total)
+    is_node = node < n_nodes
     node = node.to(tl.int64)
     model, unit = column // width, column % width
+    there = is_node & (model < n_models)
     at = (model.to(tl.int64) * n_nodes + node) * width + unit
     score = tl.load(scores + at, mask=there, other=0.0)
     scaled = score * tl.load(scale + model * of_model + node, mask=there, other=0.0)
     tl.store(out + at, teleport * score, mask=there)
     states += node * total + column
-    tl.store(states, scaled, mask=there)
+    tl.store(states, scaled, mask=is_node)
     for _ in range(1, steps):
         states += of_state
-        tl.store(states, teleport * scaled, mask=there)
+        tl.store(states, teleport * scaled, mask=is_node)
 
 
-@triton.jit(do_not_specialize=["n_parts", "n_arcs", "n_nodes", "n_programs", "is_last"])
+@triton.jit(
+    do_not_specialize=[
+        "n_parts",
+        "n_arcs",
+        "n_models",
+        "n_nodes",
+        "of_model",
+        "n_programs",
+        "is_last",
+    ]
+)
 def _propagation_step(
     crow,
     col,
@@ -306,6 +320,7 @@ def _propagation_step(
     weight,
     n_parts,
     n_arcs,
+    n_models,
     n_nodes,
     total,
     width,
@@ -334,6 +349,7 @@ def _propagation_step(
             state,
             out,
             n_parts,
+            n_models,
             n_nodes,
             total,
             width,
@@ -378,6 +394,7 @@ def _send_along_rows(
     state,
     out,
     n_parts,
+    n_models,
     n_nodes,
     total,
     width,
@@ -389,9 +406,8 @@ def _send_along_rows(
     NEIGHBORS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    n_blocks = tl.cdiv(total, COLUMNS)
+    n_blocks = total // COLUMNS
     column = program % n_blocks * COLUMNS + tl.arange(0, COLUMNS)
-    is_column = (column < total)[None, :]
     part = program // n_blocks * PARTS + tl.arange(0, PARTS)
     node = tl.load(row + part, mask=part < n_parts, other=n_nodes)
     is_node = node < n_nodes
@@ -407,7 +423,7 @@ def _send_along_rows(
         value = tl.load(values + slot, mask=there, other=0.0)
         theirs = tl.load(
             state + neighbor[:, :, None] * total + column[None, None, :],
-            mask=there[:, :, None] & is_column[None, :, :],
+            mask=there[:, :, None],
             other=0.0,
         )
         message += tl.sum(value[:, :, None] * theirs, axis=1)
@@ -417,7 +433,7 @@ def _send_along_rows(
         node.to(tl.int64)[:, None],
         (column // width)[None, :],
         (column % width)[None, :],
-        is_node[:, None] & is_column,
+        is_node[:, None] & (column < n_models * width)[None, :],
         scale,
         n_nodes,
         total,
@@ -512,7 +528,7 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     tile that they are multiplied in.
     """
     n_models, n_features, width = weight.shape
-    if drawn is None and n_models == 1:
+    if drawn is None and n_models == 1 and x.dtype == weight.dtype:
         return x @ weight
     n_nodes = x.shape[1]
     out = torch.empty(n_models, n_nodes, width, device=x.device)
@@ -548,7 +564,7 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     The sum over nodes is cut into parts, which are added up in their order.
     """
     n_models, n_nodes, width = grad.shape
-    if drawn is None and n_models == 1:
+    if drawn is None and n_models == 1 and x.dtype == grad.dtype:
         return x.mT @ grad
     n_features = x.shape[2]
     if not n_nodes * n_features * width:
@@ -703,7 +719,16 @@ def _model_product(
             DRAWN,
         )
         total = _dot(
-            values, halves, feature, unit, total, model, n_models, padded, width
+            values,
+            halves,
+            feature,
+            unit,
+            total,
+            model,
+            n_models,
+            padded,
+            width,
+            x.dtype.element_ty == tl.float16,
         )
     if DRAWN:
         total *= tl.load(scale + model)
@@ -762,8 +787,18 @@ def _transposed_product(
             stride,
             DRAWN,
         )
-        values = tl.trans(values)
-        total = _dot(values, halves, node, unit, total, model, n_models, padded, width)
+        total = _dot(
+            tl.trans(values),
+            halves,
+            node,
+            unit,
+            total,
+            model,
+            n_models,
+            padded,
+            width,
+            x.dtype.element_ty == tl.float16,
+        )
     if DRAWN:
         total *= tl.load(scale + model)
     row = (part * n_models + model) * n_features + feature
@@ -806,20 +841,37 @@ def _features(
         limit = tl.ceil(chance * (1 << 24)).to(tl.uint32)
         draw = _bits(tl.load(seed + model), node[:, None] * n_features + feature) >> 8
         values = tl.where(draw < limit, values, 0.0)
-    return values
+    return values.to(tl.float32)
 
 
 @triton.jit
-def _dot(values, halves, place, unit, total, model, n_models, padded, width):
-    """Add a product of tiles, about as exact as float32's, to a total."""
+def _dot(
+    values,
+    halves,
+    place,
+    unit,
+    total,
+    model,
+    n_models,
+    padded,
+    width,
+    SHORT: tl.constexpr,
+):
+    """Add a product of tiles, about as exact as float32's, to a total.
+
+    Values that are `SHORT` have no second half.
+    """
     halves += model * width * padded + unit.to(tl.int64)[:, None] * padded
     halves += place[None, :]
     is_unit = (unit < width)[:, None]
     right_first = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
     halves += n_models.to(tl.int64) * width * padded
     right_rest = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
-    left_first, left_rest = _halves(values)
-    total = tl.dot(left_rest, right_first, total, input_precision="tf32")
+    if SHORT:
+        left_first = values
+    else:
+        left_first, left_rest = _halves(values)
+        total = tl.dot(left_rest, right_first, total, input_precision="tf32")
     total = tl.dot(left_first, right_rest, total, input_precision="tf32")
     return tl.dot(left_first, right_first, total, input_precision="tf32")
 

@@ -23,7 +23,8 @@ __all__ = ["Objective", "fields_of"]
 
 def fields_of(model: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters of a classifier that are fields of a dataclass."""
-    names = _parameters(type(model))
+    class_: Any = type(model)
+    names = _parameters(class_)
     return {f.name: getattr(model, f.name) for f in fields(kind) if f.name in names}
 
 

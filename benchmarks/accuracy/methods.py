@@ -97,7 +97,7 @@ CONSISTENT: Space = {
     "edges_removed": [1, 2, 4],
     "feature_mask_rate": [0.3, 0.5, 0.7],
 }
-# Uniform contrast, as a start, and what the gain adds to it.
+# Uniform contrast, and what the gain adds to it.
 PLAIN: Space = {
     "weighting": ["uniform"],
     "perturbation": ["uniform"],

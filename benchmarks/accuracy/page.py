@@ -40,13 +40,13 @@ a few splits, the best of them on more; the best mean validation accuracy is cho
 there was less time, fewer, but as many for each method of a column. Of the methods that
 the study searches, one candidate is the library's default, as far as the method has it:
 nobody who searches would leave that out. Half of ours' candidates are those of uniform
-contrast with the same encoders, half the best of these with what the gain adds. Then
-the test nodes are looked at, once, by models with other seeds. Accuracies are means
-over splits in percent, ± their spread over splits; in brackets the paper's, and ours
-minus the paper's. Differences are paired by split, ± their standard error; *p* is
-Wilcoxon's signed-rank test, raised by Holm's rule for the comparisons of its section,
-bold below .05. Of ten splits no *p* is below .002 before that, so that among many
-comparisons none of theirs can be bold; the verdict raises for the places of one claim.
+contrast with the same encoders, half have what the gain adds. Then the test nodes are
+looked at, once, by models with other seeds. Accuracies are means over splits in
+percent, ± their spread over splits; in brackets the paper's, and ours minus the
+paper's. Differences are paired by split, ± their standard error; *p* is Wilcoxon's
+signed-rank test, raised by Holm's rule for the comparisons of its section, bold below
+.05. Of ten splits no *p* is below .002 before that, so that among many comparisons none
+of theirs can be bold; the verdict raises for the places of one claim.
 """
 
 SECTIONS = {

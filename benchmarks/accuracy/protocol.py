@@ -6,8 +6,8 @@ of them, and the best of those is the method's choice. Only then are the test no
 looked at, by models with other seeds. Until then labels of test nodes are hidden.
 
 A method that adds parameters to a plainer one would search a larger space by as many
-candidates, and lose to it where it has nothing to add. So half of its candidates are
-the plainer one's, and half the best of those with what it adds.
+candidates, without any of the plainer one's, and lose to it where it has nothing to
+add. So half of its candidates are the plainer one's.
 
 The first candidate is what the library takes by default, as far as a method has it: who
 searches would not leave that out, and few random candidates, chosen on few splits, can
@@ -45,8 +45,8 @@ class Method:
         Lists of values by parameter; empty if all is as the estimator says.
     adds : mapping
         Lists of values by parameter: what the method has more than a plainer one, which
-        `estimator` and `space` are. Half of the candidates are plain; the others are
-        the best of those, with values of these.
+        `estimator` and `space` are. Half of the candidates are drawn without these, and
+        half with them.
     tries_default : bool, default=False
         Whether the first candidate, and the first with what is added, is the default of
         the estimator's class, as far as it is chosen.
@@ -137,58 +137,60 @@ def _fit(
 
 def candidates(method: Method, number: int) -> list[Parameters]:
     """Draw from a method's space without replacement; all of it where it is small."""
-    deal = _Decks()
+    n_added = number // 2 if method.adds else 0
+    plain = _drawn(method, method.spaces, number - n_added)
+    with_more = [{**space, **method.adds} for space in method.spaces]
+    return plain + _drawn(method, with_more, n_added)
+
+
+def _drawn(
+    method: Method, spaces: Sequence[Mapping[str, Any]], number: int
+) -> list[Parameters]:
+    """Draw candidates from spaces, after the default where that is tried.
+
+    The values of a parameter are dealt like cards: each comes as often as the others,
+    however few are drawn.
+    """
+    rng = np.random.default_rng(0)
+    decks: dict[str, list[int]] = {}
+
+    def dealt(name: str, values: Sequence[Any]) -> Any:
+        deck = decks.setdefault(f"{name} {values}", [])
+        if not deck:
+            deck.extend(rng.permutation(len(values)).tolist())
+        return values[deck.pop()]
+
     drawn: list[Parameters] = []
-    while len(drawn) < min(number, len(ParameterGrid(method.spaces))):
-        one = deal.each(deal("space", method.spaces))
+    while len(drawn) < min(number, len(ParameterGrid(spaces))):
+        chosen = dealt("space", spaces)
+        one = {name: dealt(name, values) for name, values in sorted(chosen.items())}
         if one not in drawn:
             drawn.append(one)
-    return _default_first(method, method.spaces, drawn, number)
+    if not method.tries_default:
+        return drawn
+    default = _default(method, spaces)
+    return [default, *(one for one in drawn if one != default)][:number]
 
 
-def _default_first(
-    method: Method,
-    spaces: Sequence[Mapping[str, Any]],
-    drawn: list[Parameters],
-    number: int,
-) -> list[Parameters]:
-    """Put the default of an estimator's class before what was drawn from spaces.
+def _default(method: Method, spaces: Sequence[Mapping[str, Any]]) -> Parameters:
+    """Return the default of an estimator's class, as far as it is a choice in spaces.
 
     It need not be in them; what has one value in all of them is no choice, and stays.
     """
-    if not method.tries_default:
-        return drawn
     of_class = type(method.estimator)().get_params()
     default: Parameters = {}
     for name in sorted(set().union(*spaces)):
         values = [value for space in spaces for value in space.get(name, ())]
         is_fixed = all(value == values[0] for value in values)
         default[name] = values[0] if is_fixed else of_class[name]
-    return [default, *(one for one in drawn if one != default)][:number]
-
-
-class _Decks:
-    """Deals values like cards: each as often as the others, however few are drawn."""
-
-    def __init__(self) -> None:
-        self._rng = np.random.default_rng(0)
-        self._decks: dict[str, list[int]] = {}
-
-    def __call__(self, name: str, values: Sequence[Any]) -> Any:
-        deck = self._decks.setdefault(f"{name} {values}", [])
-        if not deck:
-            deck.extend(self._rng.permutation(len(values)).tolist())
-        return values[deck.pop()]
-
-    def each(self, space: Mapping[str, Sequence[Any]]) -> Parameters:
-        """Deal one of each parameter's values."""
-        return {name: self(name, values) for name, values in sorted(space.items())}
+    return default
 
 
 def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
     """Return the candidate of the best mean validation accuracy."""
     if not method.space or budget.candidates == 1:
         return {}
+    drawn = candidates(method, budget.candidates)
 
     def means(chosen: Sequence[Parameters], n_splits: int) -> np.ndarray:
         # All candidates on one split, then on the next: they share preparation.
@@ -200,24 +202,9 @@ def choose(method: Method, cell: Cell, budget: Budget, lab: Lab) -> Parameters:
         scores = [outcome["val"] for outcome in lab.outcomes(fits)]
         return np.reshape(scores, (n_splits, len(chosen))).mean(axis=0)
 
-    number = budget.candidates
-    n_added = number // 2 if method.adds else 0
-    drawn = candidates(method, number - n_added)
-    scores = means(drawn, budget.splits)
-    if n_added:
-        deal = _Decks()
-        best = [drawn[i] for i in _best(scores, budget.finalists)]
-        added = [best[i % len(best)] | deal.each(method.adds) for i in range(n_added)]
-        whole = [{**space, **method.adds} for space in method.spaces]
-        added = _default_first(method, whole, added, n_added)
-        drawn = drawn + added
-        scores = np.r_[scores, means(added, budget.splits)]
-    finalists = [drawn[i] for i in _best(scores, budget.finalists)]
+    order = np.argsort(-means(drawn, budget.splits), kind="stable")
+    finalists = [drawn[i] for i in order[: budget.finalists]]
     return finalists[int(means(finalists, budget.final_splits).argmax())]
-
-
-def _best(scores: np.ndarray, number: int) -> np.ndarray:
-    return np.argsort(-scores, kind="stable")[:number]
 
 
 def evaluate(

@@ -141,24 +141,14 @@ def test_larger_budget_begins_with_the_smaller_ones_candidates():
     assert sum("dropout" in one for one in candidates(halves, 2)) == 1
 
 
-def test_what_a_method_adds_is_tried_on_the_best_of_the_plain_ones(
-    block, gcn, tmp_path
-):
-    # What is added, a rate of 0.05, is the only way to learn anything.
-    space = {"dropout": [0.0, 0.2], "learning_rate": [1e-4]}
-    adding = replace(gcn, space=space, adds={"learning_rate": [1e-4, 0.05]})
-    lab = Lab(tmp_path / "checkpoint.jsonl")
-    budget = Budget(candidates=4, splits=1, finalists=2, final_splits=1)
-    assert choose(adding, CELL, budget, lab)["learning_rate"] == 0.05
-    # As many as any other method's, and the plain ones are the plain method's own.
-    assert choose(replace(gcn, space=space), CELL, budget, lab) in candidates(
-        replace(gcn, space=space), 2
-    )
-    assert len(lab.known) <= 4
-    # Where nothing is added that is any better, the choice is a plain one.
-    useless = replace(gcn, adds={"learning_rate": [1e-4]})
-    budget = Budget(candidates=6, splits=1, finalists=2, final_splits=1)
-    assert choose(useless, CELL, budget, lab) == {"learning_rate": 0.05}
+def test_half_of_the_candidates_are_the_plainer_methods(gcn):
+    space = {"dropout": [0.0, 0.2, 0.4], "learning_rate": [1e-4, 1e-3]}
+    plain = replace(gcn, space=space)
+    adding = replace(plain, adds={"learning_rate": [0.05], "hidden_size": [4, 16]})
+    drawn = candidates(adding, 6)
+    assert drawn[:3] == candidates(plain, 3)
+    assert all(one["learning_rate"] == 0.05 for one in drawn[3:])
+    assert sorted(one["dropout"] for one in drawn[3:]) == space["dropout"]
 
 
 def test_first_candidate_is_the_default_of_the_class():
@@ -192,19 +182,16 @@ def _keys(estimator, candidates):
     ]
 
 
-def test_default_is_the_first_with_what_is_added_too(block, gcn, tmp_path):
+def test_default_is_the_first_with_what_is_added_too(gcn):
     adding = replace(gcn, adds={"hidden_size": [4, 16]}, tries_default=True)
-    lab = Lab(tmp_path / "checkpoint.jsonl")
-    choose(adding, CELL, Budget(2, splits=1, finalists=2, final_splits=1), lab)
     plain = {"learning_rate": 0.01}
-    tried = [plain, plain | {"hidden_size": 64}]
-    assert list(lab.known) == _keys(gcn.estimator, tried)
+    assert candidates(adding, 2) == [plain, plain | {"hidden_size": 64}]
 
 
 def test_ours_begins_with_the_models_of_uniform_contrast():
     plain, ours = (
-        _keys(method.estimator, candidates(method, 10))
-        for method in map(methods.METHODS.get, ("uniform-GCL, our encoders", "ours"))
+        _keys(methods.METHODS[name].estimator, candidates(methods.METHODS[name], n)[:9])
+        for name, n in (("uniform-GCL, our encoders", 9), ("ours", 18))
     )
     assert ours == plain
 

@@ -82,9 +82,10 @@ def radial(records: Sequence[Record]) -> Figure:
             RadialDecayDisplay(_accuracy(contrast) - accuracy, "gain").plot(row[2])
             row[2].set_title(f"{graph}: uniform-GCL minus GCN")
     for ax in axes.flat:
-        ax.set(xlabel="rank of intensity\n(%, strongest first)", ylabel="")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("rank of clarity\n(%, clearest first)")
+        ax.set(
+            xlabel="rank of intensity\n(%, strongest first)",
+            ylabel="rank of clarity\n(%, clearest first)",
+        )
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower left", ncols=2, markerscale=2)
     return figure
@@ -144,7 +145,10 @@ def encoders(records: Sequence[Record]) -> Figure:
             )  # fmt: skip
         for j in range(1, len(names)):
             ax.axvline(j - 0.5, color="0.85", linewidth=0.8)
-        ax.set(title=f"{labels} labels a class", ylabel="test accuracy (%)")
+        ax.set(
+            title=f"{labels} labels a class",
+            ylabel="test accuracy\n(%, ± standard error)",
+        )
     axes[-1, 0].set(
         xticks=range(len(names)), xticklabels=names, xlim=(-0.5, len(names) - 0.5)
     )

@@ -14,7 +14,7 @@ from benchmarks.accuracy.methods import METHODS
 def record(method, graph="Cora", test_mean=82.0, **more):
     return {
         "method": method, "graph": graph, "labels": 20, "test_mean": test_mean,
-        "test_std": 1.0, "n_splits": 3, "n_seeds": 2, "candidates": 40,
+        "test_std": 1.0, "n_splits": 6, "n_seeds": 2, "candidates": 40,
         "budget": {"candidates": 40, "splits": 5, "finalists": 4, "final_splits": 20},
         "device": "cpu", **more,
     }  # fmt: skip
@@ -43,7 +43,7 @@ def test_page_sets_ours_beside_the_papers(results):
     assert "| TIFA-GCL | 82.0 ± 1.0 (83.6, -1.6) |" in page
     assert "| TIFA-GCL minus GCN | **+1.25 ± 0.20, p = 0.01** |" in page
     effort = (
-        "3 splits, 2 seeds, best of 40 candidates on 5 splits and of 4 finalists on 20"
+        "6 splits, 2 seeds, best of 40 candidates on 5 splits and of 4 finalists on 20"
     )
     assert f"- {effort}, cpu." in page
     assert "Table 2" not in page
@@ -61,17 +61,18 @@ def test_page_says_which_graphs_had_a_smaller_budget(results):
         ],
     )
     page = plain(module.page())
-    assert "- Cora: 3 splits, 2 seeds, best of 40 candidates" in page
-    assert "- PubMed: 3 splits, 2 seeds, best of 8 candidates on 2 splits" in page
-    assert "- PubMed: 3 splits, 2 seeds, cpu." in page
+    assert "- Cora: 6 splits, 2 seeds, best of 40 candidates" in page
+    assert "- PubMed: 6 splits, 2 seeds, best of 8 candidates on 2 splits" in page
+    assert "- PubMed: 6 splits, 2 seeds, cpu." in page
     assert "models in all" not in page
 
 
 def test_page_says_what_a_table_took(results):
     spent = {"models": 600, "seconds": 90.0}
-    results("table1", [record(name, spent=spent) for name in ("GCN", "GAT")])
-    assert "- 1,200 models in all" in module.page()
-    assert "took 3 minutes of processes" in module.page()
+    devices = {"GCN": "cuda", "GAT": "cuda", "MLP": "cpu"}
+    results("table1", [record(m, spent=spent, device=d) for m, d in devices.items()])
+    assert "- 1,800 models in all" in module.page()
+    assert "side by side: 3 (cuda); 2 (cpu)." in module.page()
 
 
 def test_verdict_says_where_a_claim_holds(results):
@@ -100,6 +101,19 @@ def test_verdict_says_where_a_claim_holds(results):
     ) in page
     assert "| … by its perturbations | 20 | Cora +0.70 ± 0.10 |  |  |" in page
     assert "SAINT" not in page
+
+
+def test_verdict_says_where_splits_are_too_few_for_the_test(results):
+    # The least p of six splits is 2 / 2^6 = .03, of five .06.
+    told = {"difference": 0.8, "standard_error": 0.1, "p": 2 / 2**5}
+    ours, other = "Inductive GAT, SAINT-RW, uniform-GCL", "Inductive GAT, SAINT-RW, No"
+    results(
+        "table2",
+        [record(ours, "DBLP", minus={other: told | {"p": 2 / 2**6}}),
+         record(ours, "Physics", n_splits=5, minus={other: told})],
+    )  # fmt: skip
+    shown = "DBLP +0.80 ± 0.10; Physics +0.80 ± 0.10 (5 splits)"
+    assert f"| 20 |  | {shown} |  |" in plain(module.page())
 
 
 def test_what_holds_nowhere_is_explained(results):
@@ -175,7 +189,7 @@ def test_inductive_rows_stand_beside_the_papers_on_products(results):
     assert "|  | DBLP | ogbn-products, the paper's |" in page
     assert "| GAT, SAINT-RW, No | 82.0 ± 1.0 | 80.0 ± 0.4 |" in page
     assert "| GAT, SAINT-TIFA, No | 82.0 ± 1.0 |  |" in page
-    assert "3 splits, 1 seed, best" in page
+    assert "6 splits, 1 seed, best" in page
     dblp, computers = page.split("**Computers**")
     assert "| 0 | 0.000 (0.000) | 70.0 ± 1.0 (81.6) |  |  |  |" in dblp
     assert "| 0 | 0.000 (0.000) | 82.0 ± 1.0 (81.6) |  |  |  |" in computers

@@ -172,7 +172,7 @@ def gain_over(
             ):
                 one, rival = (_find(records, name, graph) for name in (ours, other))
                 if one is not None and rival is not None:
-                    drawn = _line(ax, one, rival, colour, marker)
+                    drawn = _line(ax, _gain(one, rival), colour, marker)
                     known[f"{ours} minus {other}"] = drawn
             ax.axhline(0, color="grey", linewidth=0.8)
             ax.set(title=graph, xlabel=BINS, xticks=TICKS)
@@ -183,15 +183,50 @@ def gain_over(
     return draw
 
 
-def _line(
-    ax: Axes, one: Record, rival: Record, colour: str, marker: str
-) -> ErrorbarContainer:
-    ours, other = (np.array(r["by_gain"], dtype=float) for r in (one, rival))
-    n = min(len(ours), len(other))
-    difference = ours[:n] - other[:n]
+def effect(records: Sequence[Record]) -> Figure:
+    """Draw a GCN's accuracy by bin of information gain, and what contrast adds."""
+    graphs = _graphs(records)
+    figure, axes = _grid(2, len(graphs), 2.0, 2.2, sharex=True, sharey="row")
+    known: dict[str, Any] = {}
+    for (top, bottom), graph in zip(axes.T, graphs, strict=True):
+        gcn, contrast = (_find(records, m, graph) for m in ("GCN", "uniform-GCL"))
+        lines = [
+            ("GCN", top, gcn and _by_gain(gcn)),
+            ("uniform-GCL", top, contrast and _by_gain(contrast)),
+            (
+                "uniform-GCL minus GCN",
+                bottom,
+                gcn and contrast and _gain(contrast, gcn),
+            ),
+        ]
+        for (name, ax, values), colour, marker in zip(
+            lines, (BLACK, ORANGE, BLUE), MARKERS, strict=False
+        ):
+            if values is not None:
+                known[name] = _line(ax, values, colour, marker)
+        top.set_title(graph)
+        bottom.axhline(0, color="grey", linewidth=0.8)
+        bottom.set(xlabel=BINS, xticks=TICKS)
+    axes[0, 0].set_ylabel("test accuracy (%)")
+    axes[1, 0].set_ylabel("difference (points)")
+    figure.legend(known.values(), known, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _by_gain(record: Record) -> np.ndarray:
+    """Return accuracies, a row a split; NaN where a bin is empty."""
+    return np.array(record["by_gain"], dtype=float)
+
+
+def _gain(one: Record, rival: Record) -> np.ndarray:
+    n = min(len(one["by_gain"]), len(rival["by_gain"]))
+    return _by_gain(one)[:n] - _by_gain(rival)[:n]
+
+
+def _line(ax: Axes, values: np.ndarray, colour: str, marker: str) -> ErrorbarContainer:
     # Where ties leave a bin empty on every split, the line is broken.
-    mean, error = np.full((2, difference.shape[1]), np.nan)
-    for i, column in enumerate(difference.T):
+    mean, error = np.full((2, values.shape[1]), np.nan)
+    for i, column in enumerate(values.T):
         known = column[~np.isnan(column)]
         if len(known) > 1:
             mean[i], error[i] = known.mean(), known.std(ddof=1) / np.sqrt(len(known))
@@ -253,7 +288,7 @@ def study(records: Sequence[Record]) -> Figure:
                 n = min(one["n_splits"], other["n_splits"])
                 told[place + aside] = paired(one["test"][:n], other["test"][:n])
                 if count == counts[-1]:
-                    _line(bottom, one, other, colour, marker)
+                    _line(bottom, _gain(one, other), colour, marker)
             if told:
                 known[" minus ".join(pair)] = top.errorbar(
                     told.keys(),
@@ -282,7 +317,7 @@ DRAW: dict[str, Callable[[Sequence[Record]], Figure]] = {
     "figure3": encoders,
     "figure4": gain_over([("TIFA-GCL", "uniform-GCL"), ("ours", SAME_ENCODERS)]),
     "figure5": radial,
-    "figure6": gain_over([("uniform-GCL", "GCN")]),
+    "figure6": effect,
     "figure7": negatives,
     "study": study,
 }

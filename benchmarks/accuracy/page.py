@@ -129,8 +129,8 @@ SECTIONS = {
     ),
     "figure6": (
         "Figure 6: what contrast adds to a GCN, by gain",
-        "The paper's contrast helps most where little information arrives; its axis "
-        "runs the other way.",
+        "In the paper a GCN is the worse, and contrast helps the more, the less "
+        "information arrives; its axis runs the other way. Bars are standard errors.",
     ),
     "figure7": (
         "Figure 7: negatives, how many and how hard",

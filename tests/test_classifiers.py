@@ -490,6 +490,7 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
 
     monkeypatch.setattr(contrast, "annotated_information", fail)
     monkeypatch.setattr(contrast, "nearest_pairs", fail)
+    monkeypatch.setattr(contrast, "GraphEvidence", fail)
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])
     np.testing.assert_array_equal(again.predict_proba(graph), expected[1])

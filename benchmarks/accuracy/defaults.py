@@ -28,6 +28,7 @@ SETTINGS: dict[str, GNNClassifier] = {
     "ours": TIFAGCLClassifier(),
     "ours, uniform weights": TIFAGCLClassifier(**UNIFORM),
     "ours, uniform trust": TIFAGCLClassifier(trust="uniform"),
+    "ours, trust by gain alone": TIFAGCLClassifier(trust="tifa"),
 }
 
 

@@ -42,6 +42,7 @@ PAPERS: dict[str, Any] = {
     "pairing": "tifa",
     "target_information": 0.0,
     "teacher_weight": 0.0,
+    "trust": "tifa",
 }
 
 Space = dict[str, list[Any]]
@@ -163,7 +164,7 @@ METHODS: dict[str, Method] = {
     ),
     # The same, and what the gain adds where validation says so.
     "ours": Method(
-        TIFAGCLClassifier(**UNPAIRED, **LONG),
+        TIFAGCLClassifier(**UNPAIRED, trust="tifa", **LONG),
         propagated(CONSISTENT | PLAIN, "gcn"),
         adds=BY_GAIN,
     ),

@@ -28,6 +28,7 @@ _VIEWS_ALONE = {
     "perturbation": "uniform",
     "target_information": 0.0,
     "teacher_weight": 0.0,
+    "trust": "tifa",
 }
 
 

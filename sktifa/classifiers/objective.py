@@ -72,7 +72,11 @@ class Objective:
         return {"terms": ()}
 
     def on_subgraphs(
-        self, information: torch.Tensor | None, device: torch.device
+        self,
+        graph: Graph,
+        codes: NDArray[np.int64],
+        information: torch.Tensor | None,
+        device: torch.device,
     ) -> tuple[dict[str, Any], SubgraphContrast | None]:
         """Return fields of a problem on subgraphs, and what draws their views."""
         return {"terms": ()}, None

@@ -604,7 +604,7 @@ def _sampled(
         graph.adjacency, features, estimator.prediction_memory, placed
     )
     seed = int(rng.integers(2**31)) + distributed.rank()
-    parts, contrast = objective.on_subgraphs(information, device)
+    parts, contrast = objective.on_subgraphs(graph, everyone, information, device)
 
     def logits(encoder: nn.Module) -> Tensor:
         return predictor.logits(encoder)[None].to(device)

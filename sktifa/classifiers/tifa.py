@@ -98,9 +98,12 @@ missing_label, warm_start, device, random_state, verbose
         Networks that are trained first, alike but for their seeds, and whose mean
         prediction, sharpened, teaches the one that is kept (beyond the paper). Three
         pay; each takes as long as a fit without. Not with a `sampler`.
-    trust : {"tifa", "uniform"}, default="tifa"
-        Propagated labels are trusted where much information arrives, by the square of
-        the rank of the gain; or everywhere alike.
+    trust : {"cross-fitted", "tifa", "uniform"}, default="cross-fitted"
+        How far propagated labels are trusted (beyond the paper). "tifa": the more, the
+        more information arrives, by the rank r of a node's gain among n, (r / n)^2.
+        "cross-fitted": as much, but at least s^12 wherever a label arrives, where s is
+        the skill with which propagated labels find labels that are held out from them,
+        in five folds, on a scale from 0, chance, to 1. "uniform": everywhere, wholly.
     memory : str, joblib.Memory, LocalMemory or None, default=None
         Caches propagation and pairs across fits on the same graph: a folder, or
         :class:`sktifa.cache.LocalMemory` to keep them in this process. Hops and
@@ -180,7 +183,7 @@ loss_curve_, validation_scores_, validation_losses_
         "teacher_weight": [Interval(numbers.Real, 0, None, closed="left")],
         "teacher_sharpness": [Interval(numbers.Real, 0, None, closed="left")],
         "n_teachers": [Interval(numbers.Integral, 0, None, closed="left")],
-        "trust": [StrOptions({"tifa", "uniform"})],
+        "trust": [StrOptions({"cross-fitted", "tifa", "uniform"})],
         "memory": [str, HasMethods("cache"), None],
     }
 
@@ -239,7 +242,7 @@ loss_curve_, validation_scores_, validation_losses_
         teacher_weight: float = 0.5,
         teacher_sharpness: float = 2.0,
         n_teachers: int = 0,
-        trust: Literal["tifa", "uniform"] = "tifa",
+        trust: Literal["cross-fitted", "tifa", "uniform"] = "cross-fitted",
         setting: Literal["transductive", "inductive"] = "transductive",
         sampler: SamplerName | Sampler | None = None,
         prediction_memory: int | None = None,

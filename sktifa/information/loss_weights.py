@@ -103,7 +103,7 @@ def loss_weights(
     return like(gain, weight_min + (weight_max - weight_min) * height)
 
 
-def trust(gain: ArrayOrTensor) -> ArrayOrTensor:
+def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:
     """Tell how far a node's propagated labels can be trusted: ``(rank_i / n)^2``.
 
     The opposite of :func:`loss_weights`, and no part of the paper: where most annotated
@@ -113,11 +113,13 @@ def trust(gain: ArrayOrTensor) -> ArrayOrTensor:
     ----------
     gain : array or Tensor of shape (n,)
         Topology information gain of each node (paper: T).
+    least : float, default=0.0
+        What a node is trusted at the least, in [0, 1], if any label reaches it.
 
     Returns
     -------
     array or Tensor of float64, shape (n,)
-        In [0, 1).
+        In [0, 1].
 
     Examples
     --------
@@ -126,7 +128,9 @@ def trust(gain: ArrayOrTensor) -> ArrayOrTensor:
     >>> trust(np.array([0.4, 0.1, 0.2, 0.3]))
     array([0.5625, 0.    , 0.0625, 0.25  ])
     """
-    return like(gain, _relative_ranks(gain).square())
+    is_reached = as_tensor(gain) > 0
+    by_rank = _relative_ranks(gain).square()
+    return like(gain, torch.where(is_reached, by_rank.clamp(min=least), by_rank))
 
 
 def _relative_ranks(gain: ArrayOrTensor) -> torch.Tensor:

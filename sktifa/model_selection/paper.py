@@ -101,6 +101,7 @@ _EXTENDED_GRID: dict[str, list[Any]] = {
     "target_information": [0.0, 0.5, 1.0, 2.0],
     "teacher_weight": [0.0, 0.3, 0.5, 1.0],
     "teacher_sharpness": [1.0, 2.0, 3.0],
+    "trust": ["cross-fitted", "tifa"],
     # Rows that sum to one suit CiteSeer's few words a node, with little decay.
     "feature_norm": ["auto", "l1"],
     "weight_decay": [0.0005, 0.001, 0.005],

@@ -87,6 +87,10 @@ def test_propagation_equals_a_dense_inverse_fold_by_fold(monkeypatch):
     expected = np.mean([np.mean(h) for h in hits.values()])
     assert found.propagation.value == pytest.approx(expected)
     assert found.propagation.n == len(labelled)
+    # One more is found, one more is not.
+    n_right = expected * len(labelled) + 1
+    share = n_right / (len(labelled) + 2)
+    assert found.skill == pytest.approx(max(0, (share - 1 / 3) / (2 / 3)))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -126,6 +130,7 @@ def test_nodes_that_no_label_reaches_are_guesses():
     alone = Graph(sparse.csr_array((40, 40)), np.ones((40, 1)))
     found = graph_helps(alone, np.arange(40) % 4, 4)
     assert found.propagation.value == pytest.approx(0.25)
+    assert found.skill == pytest.approx((11 / 42 - 1 / 4) / (3 / 4))
     assert found.edge_homophily is None and found.n_labelled_edges == 0
     assert found.helps is False
 
@@ -134,10 +139,16 @@ def test_classes_of_one_label_are_not_tried():
     graph, _ = _weighted_graph()
     codes = np.full(60, -1)
     codes[:5] = [0, 0, 1, 1, 2]
-    assert graph_helps(graph, codes, 3).propagation.n == 4
+    found = graph_helps(graph, codes, 3)
+    assert found.propagation.n == 4
+    # The third class is guessed.
+    of_two = (4 * found.propagation.value + 1) / 6
+    over_all = (2 * of_two + 1 / 3) / 3
+    assert found.skill == pytest.approx(max(0, (over_all - 1 / 3) / (2 / 3)))
     codes[:5] = [0, 0, 1, -1, -1]
     found = graph_helps(graph, codes, 2)
     assert found.propagation is None and found.features is None
+    assert found.skill == 0
     assert found.helps is None
 
 

@@ -42,6 +42,9 @@ def test_trust_is_the_square_of_the_relative_rank():
     gain = np.array([0.3, 0.0, 0.1, 0.2, 0.0])
     ranks = np.array([4, 0.5, 2, 3, 0.5])
     np.testing.assert_allclose(trust(gain), (ranks / 5) ** 2, rtol=1e-15)
+    # At the least 0.3 where any label arrives, (2 / 5)^2 being less.
+    at_least = [0.64, 0.01, 0.3, 0.36, 0.01]
+    np.testing.assert_allclose(trust(gain, 0.3), at_least, rtol=1e-12)
     assert trust(np.empty(0)).size == 0
 
 

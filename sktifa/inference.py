@@ -154,6 +154,9 @@ class LayerwisePredictor:
                 widths, encoder.convolutions, strict=False
             )
         )
+        # A GPU keeps what each step makes, in columns filled up to whole tiles.
+        states = 4 * n * (_ARRAYS + 2 * n_steps) * widths[-1][1]
+        whole = max(whole, states + n_arcs * _BYTES_AN_ARC)
         if whole <= budget:
             h: Features | Tensor
             h, graph = self._everything()

@@ -253,6 +253,11 @@ def propagate(
     return out
 
 
+def _room_for(n_models: int) -> int:
+    """Return how many models a kernel counts with that reads all of them."""
+    return max(_MODELS, triton.next_power_of_2(n_models))
+
+
 def _columns_at_once(n_models: int, width: int) -> int:
     """Return a tile's columns: for one model its own, for more one of two widths."""
     columns = triton.next_power_of_2(n_models * width)
@@ -1213,7 +1218,7 @@ def step_sizes(
             n_models,
             LOG_FIRST=math.log(betas[0]),
             LOG_SECOND=math.log(betas[1]),
-            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
+            MODELS=_room_for(n_models),
             num_warps=1,
         )
     return size, root
@@ -1281,7 +1286,7 @@ def validate(
             width,
             N_TEMPERATURES=len(temperatures),
             FIGURES=figures,
-            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
+            MODELS=_room_for(n_models),
             NODES=at_once,
             UNITS=units,
             num_warps=_WARPS,
@@ -1411,7 +1416,7 @@ def judge(
             figures,
             chosen,
             n_models,
-            MODELS=max(_MODELS, triton.next_power_of_2(n_models)),
+            MODELS=_room_for(n_models),
             num_warps=1,
         )
     return figures, chosen

@@ -190,6 +190,7 @@ METHODS |= {
     )
     for name in ("ours", "uniform-GCL, our encoders")
 }
+METHODS["defaults, trust uniform"] = Method(TIFAGCLClassifier(trust="uniform"))
 METHODS["defaults, distilled"] = Method(TIFAGCLClassifier(), changes={"n_teachers": 3})
 
 

@@ -215,6 +215,12 @@ CLAIMS = [
         "ours, trust uniform",
     ),
     (
+        "… with the defaults, which trust more than a search does",
+        "study",
+        "defaults",
+        "defaults, trust uniform",
+    ),
+    (
         "Taught by three of its kind it is better still",
         "study",
         "ours, distilled",

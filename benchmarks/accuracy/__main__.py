@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks._report import RESULTS, commit, print_table
 from benchmarks.accuracy.comparison import adjusted
 from benchmarks.accuracy.experiments import EXPERIMENTS, INDUCTIVE_BUDGET, Record
-from benchmarks.accuracy.facts import data_sets, same_class_by_distance
+from benchmarks.accuracy.facts import FACTS
 from benchmarks.accuracy.figures import DRAW
 from benchmarks.accuracy.lab import graph_of
 from benchmarks.accuracy.methods import METHODS
@@ -39,7 +39,6 @@ from benchmarks.data import LOADERS
 from sktifa.exceptions import DatasetError
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
-FACTS = {"table4": data_sets, "figure2": same_class_by_distance}
 NAMES = sorted(EXPERIMENTS | FACTS)
 
 
@@ -139,16 +138,25 @@ def budget_of(name: str, options: argparse.Namespace) -> Budget:
     return replace(EXPERIMENTS[name].budget, **changes)
 
 
-def available(cells: Sequence[Cell]) -> list[Cell]:
-    """Leave out the cells of graphs that are not here."""
-    missing = set()
-    for name in {cell.graph for cell in cells}:
+def available(graphs: Iterable[str]) -> list[str]:
+    """Leave out the graphs that are not here."""
+    here = []
+    for name in dict.fromkeys(graphs):
         try:
             graph_of(name)
         except (DatasetError, ImportError) as error:
-            missing.add(name)
             print(f"{name} is left out: {error}")
-    return [cell for cell in cells if cell.graph not in missing]
+        else:
+            here.append(name)
+    return here
+
+
+def facts(name: str, options: argparse.Namespace) -> list[Record]:
+    """Return what a table or figure tells of the graphs that are here and asked for."""
+    tell, graphs = FACTS[name]
+    asked = [g for g in graphs if options.graphs is None or g in options.graphs]
+    place = {"device": "cpu", "commit": options.commit}
+    return [record | place for graph in available(asked) for record in tell(graph)]
 
 
 def keep(name: str, records: Sequence[Record], results: Path) -> None:
@@ -222,9 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_table([*rows, {"method": "all", **total}])
         return
     for budget, cells in by_budget.items() if options.minutes else ():
-        here = available(list(cells))
+        here = available(cell.graph for cell in cells)
         run(
-            {cell: cells[cell] for cell in here},
+            {cell: size for cell, size in cells.items() if cell.graph in here},
             budget,
             tuned,
             n_jobs=options.jobs,
@@ -238,8 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     for name in options.names:
         if name in FACTS:
-            place = {"device": "cpu", "commit": options.commit}
-            keep(name, [record | place for record in FACTS[name]()], results)
+            keep(name, facts(name, options), results)
             continue
         asked = wanted(name, options)
         trials = collect(asked, budget_of(name, options), tuned, checkpoint)

@@ -12,6 +12,7 @@ from benchmarks.accuracy import __main__ as command
 from benchmarks.accuracy import lab, methods, products
 from benchmarks.accuracy.protocol import Method
 from sktifa import GNNClassifier, fetch_ogbn, make_block_graph
+from sktifa.exceptions import DatasetError
 
 FEW = ["--candidates", "2", "--tuning-splits", "1", "--final-splits", "2"]
 
@@ -61,6 +62,20 @@ def test_table_is_told_graph_by_graph(small, tmp_path, capsys):
     assert table1(tmp_path, "--graphs", "Cora", "CiteSeer") == records
     assert (tmp_path / "checkpoint.jsonl").read_text() == lines
     assert "2 of 2 cells" in capsys.readouterr().out
+
+
+def test_graphs_that_are_not_there_are_left_out(small, tmp_path, monkeypatch, capsys):
+    def missing():
+        raise DatasetError("no file")
+
+    monkeypatch.setitem(benchmark_data.LOADERS, "PubMed", missing)
+    graphs = ["--graphs", "Cora", "PubMed", "--results", str(tmp_path)]
+    budget = [*FEW, "--splits", "1", "--seeds", "1", "--commit", "abc"]
+    command.main(["table1", "table4", "--methods", "GCN", *graphs, *budget])
+    for name in ("table1", "table4"):
+        records = json.loads((tmp_path / f"{name}.json").read_text())
+        assert [record["graph"] for record in records] == ["Cora"]
+    assert "PubMed is left out: no file" in capsys.readouterr().out
 
 
 def test_no_time_tells_what_is_known(small, tmp_path, capsys):

@@ -24,7 +24,23 @@ from torch.nn import functional
 from sktifa.tensors.jit import njit
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
 from sktifa.tensors.kernels.plain import judge, step_sizes
-from sktifa.tensors.kernels.vectors import LANES, load, multiply_add, store, zeros
+from sktifa.tensors.kernels.vectors import (
+    LANES,
+    add,
+    draw,
+    first_lanes,
+    load,
+    load_where,
+    multiply,
+    multiply_add,
+    n_lanes,
+    pack,
+    positive,
+    store,
+    store_where,
+    where,
+    zeros,
+)
 
 if TYPE_CHECKING:
     from sktifa.tensors.sparse import Adjacency
@@ -50,8 +66,6 @@ __all__ = [
 _MOST = np.float32(MOST_GRADIENT)
 _NO_SEED = np.zeros(0, dtype=np.int64)
 _NO_CHANCE = np.zeros((0, 0), dtype=np.float32)
-# A draw is a number of 24 bits, which a float32 holds.
-_BITS = np.float32(1 << 24)
 # Sums in any order, but NaN stays NaN: a model that diverges must show it.
 _FAST = {"contract", "reassoc", "nsz"}
 # Nanoseconds of work, about, that a part must have: handing one over takes half.
@@ -61,8 +75,6 @@ _LEAST = 150_000
 _ROWS = 4096
 # Entries of the vectors that an unrolled loop works on.
 _VECTORS = 64
-# Draws that an unrolled loop makes at a time.
-_CHUNK = 32
 # Sums that a transposed product is shared out to, at most.
 _MOST_SUMS = 16
 
@@ -169,7 +181,7 @@ def csr_product(
     factors = dense.numpy(), out.numpy()
     room = _row_of(dense.shape[1])
     _spread(
-        lambda begin, end: _product(*parts, room(), *factors, False, begin, end),
+        lambda begin, end: _product(*parts, *room(), *factors, False, begin, end),
         rows,
         _csr_nanoseconds(parts, factors[0]),
         parts[0],
@@ -216,7 +228,7 @@ def transposed_csr_product(
     def add_up(begin: int, end: int) -> None:
         for part in range(begin, end):
             some = int(ends[part]), int(ends[part + 1])
-            _product(*parts, room(), factors[0], factors[1][part], True, *some)
+            _product(*parts, *room(), factors[0], factors[1][part], True, *some)
 
     _spread(add_up, n_parts, 2 * _csr_nanoseconds(parts, factors[0]))
     return _total(sums)[:, :, :width].contiguous()
@@ -287,9 +299,10 @@ def _draw_arguments(drawn: Drawn | None) -> tuple[NDArray[Any], ...]:
     return drawn.seed.numpy(), drawn.keep.numpy(), drawn.scale.numpy()
 
 
-def _row_of(n_columns: int) -> Callable[[], NDArray[np.float32]]:
-    """Return what makes room for a row's values, in whole chunks."""
-    return lambda: np.empty(n_columns + _CHUNK, dtype=np.float32)
+def _row_of(n_columns: int) -> Callable[[], tuple[NDArray[Any], ...]]:
+    """Return what makes room for the columns and values that are kept of a row."""
+    size = n_columns + LANES
+    return lambda: (np.empty(size, np.int32), np.empty(size, np.float32))
 
 
 def _csr_nanoseconds(
@@ -471,8 +484,15 @@ def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    of_h: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
-    return of_h if drawn is None else of_h.mul_(drawn.scale[:, :, None])
+    of_h = torch.empty_like(out)
+    scale = torch.ones(len(out), 1) if drawn is None else drawn.scale
+    parts = grad.numpy(), out.numpy(), scale.numpy(), of_h.numpy()
+    _spread(
+        lambda begin, end: _activate_backward(*parts, begin, end),
+        out.shape[1],
+        out.numel(),
+    )
+    return of_h
 
 
 def adam(
@@ -562,42 +582,28 @@ def validate(
     return torch.stack(figures, 1)
 
 
-@njit(no_cpython_wrapper=True)
-def _mix(key: np.uint32) -> np.uint32:
-    # The finaliser of MurmurHash3. Numba makes 64 bits of 32, unless told.
-    key ^= np.uint32(key >> np.uint32(16))
-    key = np.uint32(key * np.uint32(0x85EBCA6B))
-    key ^= np.uint32(key >> np.uint32(13))
-    key = np.uint32(key * np.uint32(0xC2B2AE35))
-    return np.uint32(key ^ np.uint32(key >> np.uint32(16)))
-
-
-@njit(no_cpython_wrapper=True)
-def _draw(seed: np.int64, entry: np.uint32) -> np.float32:
-    """Return a number in [0, 2^24) for an entry."""
-    low, high = np.uint32(seed), np.uint32(seed >> 32)
-    key = _mix(np.uint32(_mix(np.uint32(entry ^ low)) + high))
-    return np.float32(np.uint32(key >> np.uint32(8)))
-
-
 @njit(error_model="numpy", no_cpython_wrapper=True, forceinline=True)
-def _drop_row(
+def _keep(
+    col: NDArray[np.int32],
     values: NDArray[np.float32],
-    first: np.uintp,
-    count: np.uintp,
+    begin: np.uintp,
+    end: np.uintp,
     seed: np.int64,
-    limit: np.float32,
-    factor: np.float32,
-    kept: NDArray[np.float32],
-) -> None:
-    """Set `kept` to a row's values, and to 0 where they are dropped."""
-    # Whole vectors, past the row's end. What is 0 is multiplied by, too: which way a
-    # draw goes can't be guessed, and to branch costs more.
-    for i in range((count + np.uintp(_CHUNK - 1)) // np.uintp(_CHUNK) * _CHUNK):
-        is_kept = _draw(seed, np.uint32(first + i)) < limit
-        kept[i] = factor if is_kept else np.float32(0)
-    for i in range(count):
-        kept[i] *= values[first + i]
+    keep: np.float32,
+    kept_col: NDArray[np.int32],
+    kept_values: NDArray[np.float32],
+) -> int:
+    """Draw what is kept of a row, lay it down without gaps, and return how much it is.
+
+    Which way a draw goes can't be guessed: to branch would cost more.
+    """
+    n_kept = 0
+    for place in range(begin, end, np.uintp(LANES)):
+        mask = first_lanes(end - place) & draw(seed, place, keep)
+        pack(kept_col, n_kept, col, place, mask)
+        pack(kept_values, n_kept, values, place, mask)
+        n_kept += n_lanes(mask)
+    return n_kept
 
 
 @njit(error_model="numpy")
@@ -608,7 +614,8 @@ def _product(
     seed: NDArray[np.int64],
     keep: NDArray[np.float32],
     scale: NDArray[np.float32],
-    kept: NDArray[np.float32],
+    kept_col: NDArray[np.int32],
+    kept_values: NDArray[np.float32],
     dense: NDArray[np.float32],
     out: NDArray[np.float32],
     transposed: bool,
@@ -622,22 +629,21 @@ def _product(
         start = block * n_columns * width
         place = (block * n_rows + begin) * width
         for row in range(np.uintp(begin), np.uintp(end)):
-            first = np.uintp(crow[row])
-            count = np.uintp(crow[row + np.uintp(1)]) - first
-            weights, at = values, first
+            from_, to = np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])
             if len(seed):
-                limit = keep[block, row if keep.shape[1] > 1 else np.uintp(0)] * _BITS
+                chance = keep[block, row if keep.shape[1] > 1 else np.uintp(0)]
+                n_kept = _keep(
+                    col, values, from_, to, seed[block], chance, kept_col, kept_values
+                )
+                of_row = kept_col, kept_values, np.uintp(0), np.uintp(n_kept)
                 factor = scale[block, 0]
-                _drop_row(values, first, count, seed[block], limit, factor, kept)
-                weights, at = kept, np.uintp(0)
-            if transposed:
-                _scatter(
-                    out, start, dense, place, width, col, first, weights, at, count
-                )
             else:
-                _combine(
-                    out, place, dense, start, width, col, first, weights, at, count
-                )
+                of_row = col, values, from_, to
+                factor = np.float32(1)
+            if transposed:
+                _scatter(out, start, dense, place, width, factor, *of_row)
+            else:
+                _combine(out, place, dense, start, width, factor, *of_row)
             place += width
 
 
@@ -648,38 +654,38 @@ def _combine(
     dense: NDArray[np.float32],
     start: int,
     width: int,
+    factor: np.float32,
     col: NDArray[np.int32],
-    first: np.uintp,
     values: NDArray[np.float32],
-    at: np.uintp,
-    count: np.uintp,
+    begin: np.uintp,
+    end: np.uintp,
 ) -> None:
-    """Set a row of `out` to a combination of rows of `dense`.
+    """Set a row of `out` to `factor` times a combination of rows of `dense`.
 
     Both are flat: the row is at `place`, and those of `dense` begin at `start`. Which
-    they are, `count` columns from `first` on say, and their weights from `at` on.
+    they are, columns say from `begin` to `end`, and values what they weigh.
     """
     tile = 0
     while tile + 4 * LANES <= width:
         a = b = c = d = zeros()
-        for k in range(count):
-            row = start + np.intp(col[first + k]) * width + tile
-            value = values[at + k]
+        for k in range(begin, end):
+            row = start + np.intp(col[k]) * width + tile
+            value = values[k]
             a = multiply_add(value, load(dense, row), a)
             b = multiply_add(value, load(dense, row + LANES), b)
             c = multiply_add(value, load(dense, row + 2 * LANES), c)
             d = multiply_add(value, load(dense, row + 3 * LANES), d)
-        store(out, place + tile, a)
-        store(out, place + tile + LANES, b)
-        store(out, place + tile + 2 * LANES, c)
-        store(out, place + tile + 3 * LANES, d)
+        store(out, place + tile, multiply(factor, a))
+        store(out, place + tile + LANES, multiply(factor, b))
+        store(out, place + tile + 2 * LANES, multiply(factor, c))
+        store(out, place + tile + 3 * LANES, multiply(factor, d))
         tile += 4 * LANES
     while tile < width:
         a = zeros()
-        for k in range(count):
-            row = start + np.intp(col[first + k]) * width + tile
-            a = multiply_add(values[at + k], load(dense, row), a)
-        store(out, place + tile, a)
+        for k in range(begin, end):
+            row = start + np.intp(col[k]) * width + tile
+            a = multiply_add(values[k], load(dense, row), a)
+        store(out, place + tile, multiply(factor, a))
         tile += LANES
 
 
@@ -690,21 +696,22 @@ def _scatter(
     dense: NDArray[np.float32],
     place: int,
     width: int,
+    factor: np.float32,
     col: NDArray[np.int32],
-    first: np.uintp,
     values: NDArray[np.float32],
-    at: np.uintp,
-    count: np.uintp,
+    begin: np.uintp,
+    end: np.uintp,
 ) -> None:
     """Add multiples of a row of `dense` to rows of `out`; see :func:`_combine`."""
     tile = 0
     while tile + 4 * LANES <= width:
-        a, b = load(dense, place + tile), load(dense, place + tile + LANES)
-        c = load(dense, place + tile + 2 * LANES)
-        d = load(dense, place + tile + 3 * LANES)
-        for k in range(count):
-            row = start + np.intp(col[first + k]) * width + tile
-            value = values[at + k]
+        a = multiply(factor, load(dense, place + tile))
+        b = multiply(factor, load(dense, place + tile + LANES))
+        c = multiply(factor, load(dense, place + tile + 2 * LANES))
+        d = multiply(factor, load(dense, place + tile + 3 * LANES))
+        for k in range(begin, end):
+            row = start + np.intp(col[k]) * width + tile
+            value = values[k]
             # All are read before one is written, as none depends on another.
             e = multiply_add(value, a, load(out, row))
             f = multiply_add(value, b, load(out, row + LANES))
@@ -716,10 +723,10 @@ def _scatter(
             store(out, row + 3 * LANES, h)
         tile += 4 * LANES
     while tile < width:
-        a = load(dense, place + tile)
-        for k in range(count):
-            row = start + np.intp(col[first + k]) * width + tile
-            store(out, row, multiply_add(values[at + k], a, load(out, row)))
+        a = multiply(factor, load(dense, place + tile))
+        for k in range(begin, end):
+            row = start + np.intp(col[k]) * width + tile
+            store(out, row, multiply_add(values[k], a, load(out, row)))
         tile += LANES
 
 
@@ -753,7 +760,7 @@ def _propagation_step(
                 store(out, place, total)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(error_model="numpy")
 def _drop(
     values: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -763,17 +770,19 @@ def _drop(
     begin: int,
     end: int,
 ) -> None:
-    n_blocks, _, width = out.shape
+    n_blocks, n_nodes, width = out.shape
     for block in range(n_blocks):
-        factor = scale[block, 0]
         for node in range(begin, end):
-            limit = keep[block, node] * _BITS
-            for j in range(width):
-                is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
-                out[block, node, j] = values[node, j] * factor if is_kept else 0
+            row = node * width
+            place = block * n_nodes * width + row
+            for j in range(0, width, LANES):
+                here = first_lanes(width - j)
+                kept = here & draw(seed[block], row + j, keep[block, node])
+                value = multiply(scale[block, 0], load_where(values, row + j, kept))
+                store_where(out, place + j, value, here)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(error_model="numpy")
 def _activate(
     h: NDArray[np.float32],
     bias: NDArray[np.float32],
@@ -784,18 +793,40 @@ def _activate(
     begin: int,
     end: int,
 ) -> None:
-    n_blocks, _, width = h.shape
+    n_blocks, n_nodes, width = h.shape
     for block in range(n_blocks):
         for node in range(begin, end):
-            for j in range(width):
-                value = h[block, node, j] + bias[block, j]
-                out[block, node, j] = 0 if value < 0 else value
-            if len(seed):
-                limit, factor = keep[block, 0] * _BITS, scale[block, 0]
-                for j in range(width):
-                    is_kept = _draw(seed[block], np.uint32(node * width + j)) < limit
-                    value = out[block, node, j] * factor
-                    out[block, node, j] = value if is_kept else 0
+            row = node * width
+            place = block * n_nodes * width + row
+            for j in range(0, width, LANES):
+                here = first_lanes(width - j)
+                value = load_where(h, place + j, here)
+                value = add(value, load_where(bias, block * width + j, here))
+                kept = positive(value)
+                if len(seed):
+                    kept &= draw(seed[block], row + j, keep[block, 0])
+                    value = multiply(scale[block, 0], value)
+                store_where(out, place + j, where(kept, value), here)
+
+
+@njit(error_model="numpy")
+def _activate_backward(
+    grad: NDArray[np.float32],
+    out: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    of_h: NDArray[np.float32],
+    begin: int,
+    end: int,
+) -> None:
+    n_blocks, n_nodes, width = grad.shape
+    for block in range(n_blocks):
+        row = block * n_nodes * width
+        stop = row + end * width
+        for place in range(row + begin * width, stop, LANES):
+            here = first_lanes(stop - place)
+            kept = here & positive(load_where(out, place, here))
+            value = multiply(scale[block, 0], load_where(grad, place, kept))
+            store_where(of_h, place, value, here)
 
 
 @njit(fastmath=_FAST, error_model="numpy")

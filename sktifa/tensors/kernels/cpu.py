@@ -34,6 +34,8 @@ from sktifa.tensors.kernels.vectors import (
     multiply,
     multiply_add,
     n_lanes,
+    narrow_load,
+    narrow_zeros,
     pack,
     positive,
     store,
@@ -267,23 +269,41 @@ def propagate(
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    n_nodes, width = scores.shape[1:]
-    parts = graph.crow.numpy(), graph.col.numpy(), graph.loop_values.numpy()
-    start = _whole_vectors(scores * scale)
-    factor = (scale * scale * (1 - teleport)).view(-1, n_nodes)
+    n_models, n_nodes, width = scores.shape
+    lanes = _lanes(width)
+    shape = n_models, n_nodes, width + -width % len(lanes)
+    state, *others = (torch.empty(shape) for _ in range(1 + min(steps, 2)))
+    start, out = state, torch.empty_like(scores)
+    _scale_rows(scores.detach(), scale, state)
+    factor = scale * scale * (1 - teleport)
     if flips is not None:
         target, source, weight = flips
         weight = weight * factor.view(-1).index_select(0, target)
-    state, others = start, [torch.empty_like(start) for _ in range(min(steps, 2))]
+    parts = graph.crow.numpy(), graph.col.numpy(), graph.loop_values.numpy()
+    rest = factor.numpy(), start.numpy(), np.float32(teleport), lanes
     for step in range(steps):
-        out = others[step % 2]
-        given = factor.numpy(), state.numpy(), start.numpy(), out.numpy()
-        call = partial(_propagation_step, *parts, *given, np.float32(teleport))
-        _spread(call, n_nodes, _csr_nanoseconds(parts, given[1]), parts[0])
+        there = others[step % 2]
+        call = partial(_propagation_step, *parts, state.numpy(), there.numpy(), *rest)
+        _spread(call, n_nodes, _csr_nanoseconds(parts, start.numpy()), parts[0])
         if flips is not None:
-            add_arcs(out, state, target, source, weight)
-        state = out
-    return state[:, :, :width] / scale
+            add_arcs(there, state, target, source, weight)
+        state = there
+    _scale_rows(state, 1 / scale, out)
+    return out
+
+
+def _lanes(width: int) -> tuple[int, ...]:
+    """Return a tuple as long as the vectors that rows of so many floats are cut into."""
+    return (0,) * (
+        LANES if width > LANES // 2 else max(4, 1 << (width - 1).bit_length())
+    )
+
+
+def _scale_rows(rows: Tensor, factor: Tensor, out: Tensor) -> None:
+    """Multiply each node's row; rows of `out` may be longer, and end in zeros."""
+    parts = rows.numpy(), factor.numpy(), out.numpy()
+    call = partial(_scaled_rows, *parts)
+    _spread(call, out.shape[1], out.numel())
 
 
 def _csr_arguments(
@@ -349,6 +369,7 @@ def add_arcs(
         target.numpy(),
         source.numpy(),
         weight.numpy(),
+        _lanes(width),
     )
 
 
@@ -731,33 +752,55 @@ def _scatter(
 
 
 @njit(error_model="numpy")
+def _scaled_rows(
+    rows: NDArray[np.float32],
+    factor: NDArray[np.float32],
+    out: NDArray[np.float32],
+    begin: int,
+    end: int,
+) -> None:
+    n_blocks, n_nodes, width = rows.shape
+    filled = out.shape[2]
+    for block in range(n_blocks):
+        of_model = block if len(factor) > 1 else 0
+        for node in range(begin, end):
+            row = block * n_nodes + node
+            for j in range(0, filled, LANES):
+                there, here = first_lanes(width - j), first_lanes(filled - j)
+                value = load_where(rows, row * width + j, there & here)
+                value = multiply(factor[of_model, node, 0], value)
+                store_where(out, row * filled + j, value, here)
+
+
+@njit(error_model="numpy")
 def _propagation_step(
     crow: NDArray[np.int32],
     col: NDArray[np.int32],
     values: NDArray[np.float32],
-    factor: NDArray[np.float32],
     state: NDArray[np.float32],
-    first: NDArray[np.float32],
     out: NDArray[np.float32],
+    factor: NDArray[np.float32],
+    start: NDArray[np.float32],
     teleport: np.float32,
+    lanes: tuple[int, ...],
     begin: int,
     end: int,
 ) -> None:
-    """Set `out` to `teleport` times `first` and `factor` times the sum of `state`."""
+    """Set `out` to `factor` times the sum of `state`, and `teleport` times `start`."""
     n_blocks, n_nodes, width = out.shape
     for block in range(n_blocks):
-        start = block * n_nodes * width
         of_model = block if len(factor) > 1 else 0
-        for tile in range(start, start + width, LANES):
+        first = block * n_nodes * width
+        for tile in range(first, first + width, len(lanes)):
             for row in range(np.uintp(begin), np.uintp(end)):
-                total = zeros()
+                total = narrow_zeros(lanes)
                 for k in range(np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])):
-                    near = load(state, tile + np.intp(col[k]) * width)
+                    near = narrow_load(state, tile + np.intp(col[k]) * width, lanes)
                     total = multiply_add(values[k], near, total)
                 place = tile + np.intp(row) * width
-                total = multiply_add(factor[of_model, row], total, zeros())
-                total = multiply_add(teleport, load(first, place), total)
-                store(out, place, total)
+                total = multiply(factor[of_model, row, 0], total)
+                own = narrow_load(start, place, lanes)
+                store(out, place, multiply_add(teleport, own, total))
 
 
 @njit(error_model="numpy")
@@ -829,23 +872,25 @@ def _activate_backward(
             store_where(of_h, place, value, here)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(error_model="numpy")
 def _add_arcs(
     out: NDArray[np.float32],
     dense: NDArray[np.float32],
     target: NDArray[np.int64],
     source: NDArray[np.int64],
     weight: NDArray[np.float32],
+    lanes: tuple[int, ...],
 ) -> None:
     width = out.shape[1]
-    vectors = width - width % LANES
+    vectors = width - width % len(lanes)
     for arc in range(len(target)):
         value = weight[arc]
         if value != 0:
             to, of = np.intp(target[arc]) * width, np.intp(source[arc]) * width
-            for j in range(0, vectors, LANES):
-                total = multiply_add(value, load(dense, of + j), load(out, to + j))
-                store(out, to + j, total)
+            for j in range(0, vectors, len(lanes)):
+                total = narrow_load(out, to + j, lanes)
+                near = narrow_load(dense, of + j, lanes)
+                store(out, to + j, multiply_add(value, near, total))
             for j in range(vectors, width):
                 out[target[arc], j] += value * dense[source[arc], j]
 

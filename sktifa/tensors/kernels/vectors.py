@@ -1,12 +1,13 @@
-"""Vectors of 16 floats for numba's kernels, and draws that are made 16 at a time.
+"""Vectors of floats for numba's kernels, and draws that are made 16 at a time.
 
 LLVM makes vectors of a loop over a row's columns only if the row is long, checks first
 that rows don't overlap, and keeps no sum in registers from one row to the next. Where
 a kernel says itself what a vector is, it is several times as fast, and is compiled in
 a third of the time.
 
-A mask is a number with a bit for each lane. A place is an index into a contiguous
-array, as if it were flat.
+A vector has 16 lanes, unless a tuple of fewer says how many: a number would be no type,
+and numba compiles for types. A mask is a number with a bit for each of 16 lanes. A
+place is an index into a contiguous array, as if it were flat.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ __all__ = [
     "load_where",
     "multiply",
     "multiply_add",
+    "narrow_load",
+    "narrow_zeros",
     "pack",
     "positive",
     "store",
@@ -50,17 +53,18 @@ _DRAWN_BITS = 24
 
 
 class _Vector(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name=f"Float32x{LANES}")
+    def __init__(self, lanes: int) -> None:
+        super().__init__(name=f"Float32x{lanes}")
+        self.floats = ir.VectorType(ir.FloatType(), lanes)
 
 
 @register_model(_Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: _Vector) -> None:
-        super().__init__(manager, kind, _FLOATS)
+        super().__init__(manager, kind, kind.floats)
 
 
-_VECTOR, _MASK = _Vector(), types.uint16
+_VECTOR, _MASK = _Vector(LANES), types.uint16
 
 
 @_intrinsic
@@ -70,14 +74,27 @@ def zeros(context: Any) -> Any:
 
 
 @_intrinsic
+def narrow_zeros(context: Any, lanes: Any) -> Any:
+    """Return a vector of zeros."""
+    kind = _Vector(len(lanes))
+    return kind(lanes), lambda context, builder, signature, given: kind.floats(None)
+
+
+@_intrinsic
 def load(context: Any, array: Any, place: Any) -> Any:
     """Read a vector."""
+    return _VECTOR(array, types.intp), _load
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        pointer = _pointer(context, builder, _FLOATS, signature.args[0], *given)
-        return builder.load(pointer, align=4)
 
-    return _VECTOR(array, types.intp), generate
+@_intrinsic
+def narrow_load(context: Any, array: Any, place: Any, lanes: Any) -> Any:
+    """Read a vector."""
+    return _Vector(len(lanes))(array, types.intp, lanes), _load
+
+
+def _load(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    floats, array = signature.return_type.floats, signature.args[0]
+    return builder.load(_pointer(context, builder, floats, array, *given[:2]), align=4)
 
 
 @_intrinsic
@@ -96,11 +113,12 @@ def store(context: Any, array: Any, place: Any, vector: Any) -> Any:
     """Write a vector."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        pointer = _pointer(context, builder, _FLOATS, signature.args[0], *given[:2])
+        array, _, kind = signature.args
+        pointer = _pointer(context, builder, kind.floats, array, *given[:2])
         builder.store(given[2], pointer, align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _VECTOR), generate
+    return types.void(array, types.intp, vector), generate
 
 
 @_intrinsic
@@ -122,9 +140,10 @@ def multiply(context: Any, factor: Any, vector: Any) -> Any:
     """Return `factor * vector`; the factor is a number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.fmul(_everywhere(builder, given[0]), given[1])
+        factor = _everywhere(builder, given[0], vector.floats.count)
+        return builder.fmul(factor, given[1])
 
-    return _VECTOR(types.float32, _VECTOR), generate
+    return vector(types.float32, vector), generate
 
 
 @_intrinsic
@@ -132,11 +151,11 @@ def multiply_add(context: Any, factor: Any, vector: Any, total: Any) -> Any:
     """Return `factor * vector + total`; the factor is a number."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        factor = _everywhere(builder, given[0])
+        factor = _everywhere(builder, given[0], vector.floats.count)
         product = builder.fmul(factor, given[1], flags=["contract"])
         return builder.fadd(product, given[2], flags=["contract"])
 
-    return _VECTOR(types.float32, _VECTOR, _VECTOR), generate
+    return vector(types.float32, vector, vector), generate
 
 
 @_intrinsic
@@ -246,11 +265,12 @@ def _mixed(builder: Any, key: Any) -> Any:
     return builder.xor(key, builder.lshr(key, _INTS([16] * LANES)))
 
 
-def _everywhere(builder: Any, number: Any) -> Any:
+def _everywhere(builder: Any, number: Any, lanes: int = LANES) -> Any:
     """Return a vector that has a number in all of its lanes."""
-    nothing = ir.VectorType(number.type, LANES)(ir.Undefined)
+    nothing = ir.VectorType(number.type, lanes)(ir.Undefined)
     vector = builder.insert_element(nothing, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(vector, nothing, _INTS(None))
+    lowest = ir.VectorType(ir.IntType(32), lanes)(None)
+    return builder.shuffle_vector(vector, nothing, lowest)
 
 
 def _pointer(

@@ -78,7 +78,7 @@ _ROWS = 4096
 # Entries of the vectors that an unrolled loop works on.
 _VECTORS = 64
 # Sums that a transposed product is shared out to, at most.
-_MOST_SUMS = 16
+_MOST_SUMS = 8
 
 _LOCAL = threading.local()
 
@@ -220,7 +220,7 @@ def transposed_csr_product(
     parts = _csr_arguments(crow, col, values, drawn)
     # Each part adds up to a matrix of its own: as many as are worth that.
     n_parts = max(1, min(_MOST_SUMS, len(col) // (64 * n_columns + 1)))
-    sums = torch.zeros(n_parts, dense.shape[0], n_columns, dense.shape[2])
+    sums = torch.empty(n_parts, dense.shape[0], n_columns, dense.shape[2])
     ends = np.searchsorted(parts[0], np.linspace(0, len(col), n_parts + 1))
     ends[0], ends[-1] = 0, rows
     factors = dense.numpy(), sums.numpy()
@@ -229,8 +229,9 @@ def transposed_csr_product(
 
     def add_up(begin: int, end: int) -> None:
         for part in range(begin, end):
-            some = int(ends[part]), int(ends[part + 1])
-            _product(*parts, *room(), factors[0], factors[1][part], True, *some)
+            some, out = (int(ends[part]), int(ends[part + 1])), factors[1][part]
+            out.fill(0)
+            _product(*parts, *room(), factors[0], out, True, *some)
 
     _spread(add_up, n_parts, 2 * _csr_nanoseconds(parts, factors[0]))
     return _total(sums)[:, :, :width].contiguous()
@@ -293,10 +294,8 @@ def propagate(
 
 
 def _lanes(width: int) -> tuple[int, ...]:
-    """Return a tuple as long as the vectors that rows of so many floats are cut into."""
-    return (0,) * (
-        LANES if width > LANES // 2 else max(4, 1 << (width - 1).bit_length())
-    )
+    """Return a tuple as long as the vectors that rows of a width are cut into."""
+    return (0,) * min(LANES, max(4, 1 << (width - 1).bit_length()))
 
 
 def _scale_rows(rows: Tensor, factor: Tensor, out: Tensor) -> None:

@@ -55,9 +55,10 @@ LEARNING_RATE_FLOOR = 1e-4
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 # How far the seeds of two steps, and of two passes, are apart: odd numbers.
 _STRIDES = 0x9E3779B97F4A7C1, 0x2545F4914F6CDD1
-# On the CPU each thread trains a few models at a time, as the activations of many leave
-# the cache; a GPU wants as many as fit.
-_MODELS_A_THREAD = 4
+# On the CPU each thread trains some models at a time, which share what an epoch costs
+# however many they are: more of them where a hidden layer of all has few floats.
+_FEWEST_A_THREAD, _MOST_A_THREAD = 4, 16
+_FLOATS_A_THREAD = 1 << 22
 _MOST_MODELS = 256
 _MEMORY_SHARE = 0.6
 # Epochs' worth of work on models that have stopped before the others go on without
@@ -192,9 +193,14 @@ def models_at_once(
     most = _MOST_MODELS
     if device.type == "cpu":
         # Two rounds of work: threads whose models stop early don't wait for long.
-        most = 2 * _MODELS_A_THREAD * torch.get_num_threads()
+        most = 2 * _models_a_thread(graph, spec) * torch.get_num_threads()
     fit = _MEMORY_SHARE * free_memory(device) // a_model
     return int(max(1, min(fit, most)))
+
+
+def _models_a_thread(graph: Graph, spec: EncoderSpec) -> int:
+    size = _FLOATS_A_THREAD // max(1, graph.n_nodes * spec.hidden_size)
+    return min(max(size, _FEWEST_A_THREAD), _MOST_A_THREAD)
 
 
 # ------------------------------------------------------------------ where stacks train
@@ -207,7 +213,8 @@ def _train_in_threads(
     options: dict[str, Any],
 ) -> list[Trained]:
     interrupted = threading.Event()
-    n_parts = max(-(-len(problems) // _MODELS_A_THREAD), min(n_threads, len(problems)))
+    at_once = _models_a_thread(problems[0].graph, problems[0].encoder)
+    n_parts = max(-(-len(problems) // at_once), min(n_threads, len(problems)))
 
     def work(part: NDArray[np.intp]) -> list[Trained]:
         try:

@@ -1,4 +1,8 @@
-"""What TIFA-GCL is compared with: each a scikit-learn estimator on a `Graph`."""
+"""What TIFA-GCL is compared with: each a scikit-learn estimator on a `Graph`.
+
+`PUBLISHED` in tests/benchmarks/test_baselines.py has what their own papers print, and
+which of them print nothing that compares.
+"""
 
 from benchmarks.baselines.contrastive import (
     GRACEClassifier,

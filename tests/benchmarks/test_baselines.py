@@ -88,7 +88,8 @@ def test_label_propagation_where_no_label_arrives():
 # propagation's, an MLP's and DeepWalk's, which is Node2vec with p = q = 1, by Kipf and
 # Welling's. GRACE, GraphCL and MVGRL print none that compares: theirs are of a linear
 # classifier on embeddings learnt without labels, ours learn from both at once. Nor do
-# GraphSAGE and GraphSAINT, whose graphs (Reddit, PPI, Flickr) are not here.
+# GraphSAGE and GraphSAINT, whose graphs (Reddit, PPI, Flickr) are not here; uniform-GCL
+# has no paper but TIFA-GCL's, beside whose figures Table 5 sets it.
 PUBLISHED = [
     (GNNClassifier("mlp"), 55.1, 4),
     (GNNClassifier("gcn"), 81.5, 1.5),

@@ -81,11 +81,13 @@ class _Whole:
 
     def __getstate__(self) -> dict[str, Any]:
         lost = dict.fromkeys(["all_nodes", "node_of_name", "made_of"])
-        return {**self.__dict__, **lost, "derived": {}}
+        state = {**self.__dict__, **lost}
+        del state["derived"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # NumPy's pickles forget that an array was read-only.
-        self.__dict__.update(state)
+        self.__dict__.update(state, derived={})
         self.__post_init__()
 
 

@@ -568,6 +568,23 @@ def test_fingerprint_is_the_same_in_another_process():
     assert other.stdout.strip() == Graph(TRIANGLE).fingerprint
 
 
+def test_what_follows_from_a_graph_is_computed_once():
+    graph, calls = Graph(np.ones((3, 3)) - np.eye(3)), []
+
+    def edges_times(whole, factor):
+        calls.append(whole.is_whole)
+        return whole.n_edges * factor
+
+    selection = graph[[0]]
+    assert [selection.derived(edges_times, 2), graph.derived(edges_times, 2)] == [6, 6]
+    assert calls == [True]
+    assert graph.derived(edges_times, 3) == 9
+    # Neither copies nor graphs of other features know it.
+    for other in (pickle.loads(pickle.dumps(graph)), graph.with_features(np.eye(3))):
+        assert other.derived(edges_times, 2) == 6
+    assert len(calls) == 4
+
+
 def test_pickle_shares_the_whole_and_stays_read_only():
     graph = random_graph(300, 50)
     parts = [graph[:10], graph[5:30], graph]

@@ -77,12 +77,10 @@ class Contrast(Objective):
         self._check_ranges()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
-        # The fingerprint stands for the graph, which would cost a hash a call.
         information = self._remembered(
             _information,
-            ["graph", "device"],
+            ["device"],
             graph=graph,
-            fingerprint=graph.fingerprint if model.memory else "",
             labels=labels,
             n_classes=len(model.classes_),
             restart_probability=model.restart_probability,
@@ -155,9 +153,8 @@ class Contrast(Objective):
             return 0.0
         skill = self._remembered(
             _skill,
-            ["graph", "device"],
+            ["device"],
             graph=graph,
-            fingerprint=graph.fingerprint if model.memory else "",
             labels=codes,
             n_classes=len(model.classes_),
             device=str(device),
@@ -249,9 +246,8 @@ class Contrast(Objective):
         else:
             sets = self._remembered(
                 _pairs,
-                ["graph", "device", "distances"],
+                ["device", "distances"],
                 graph=graph,
-                fingerprint=graph.fingerprint if model.memory else "",
                 distribution=label_distribution(information, model.label_distribution),
                 # The weight of negatives chooses no pair.
                 settings=replace(self._pair_settings(), negative_weight=0.0),
@@ -268,19 +264,25 @@ class Contrast(Objective):
             return None
         return self._remembered(
             _graph_distances,
-            ["graph"],
+            [],
             graph=graph,
-            fingerprint=graph.fingerprint,
             device=str(device),
         )
 
     def _remembered(
-        self, function: Callable[..., Any], ignore: list[str], **arguments: Any
+        self,
+        function: Callable[..., Any],
+        ignore: list[str],
+        graph: Graph,
+        **arguments: Any,
     ) -> Any:
         """Call a function, or read from `memory` what it returned before."""
+        # The fingerprint stands for the graph, which would cost a hash a call.
+        told = {"fingerprint": graph.fingerprint if self.model.memory else ""}
         try:
             memory = check_memory(self.model.memory)
-            return memory.cache(function, ignore=ignore)(**arguments)
+            cached = memory.cache(function, ignore=["graph", *ignore])
+            return cached(graph=graph, **told, **arguments)
         except OSError as error:
             place = getattr(self.model.memory, "location", self.model.memory)
             raise StorageError(

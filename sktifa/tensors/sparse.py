@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
+from torch.nn import functional
 
 from sktifa.tensors.kernels import kernels_for
 
@@ -333,6 +334,21 @@ class Adjacency:
         before = (ends - counts).index_select(0, here)
         begin = self.crow.index_select(0, here) + most * (number - before)
         return most, begin.int(), row.int()
+
+    @cached_property
+    def by_degree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rows in order of their lengths, whose ends a CPU then foresees.
+
+        The CSR arrays, with a loop at each node, and each row's node.
+        """
+        counts = self.crow.diff()
+        counts, row = counts.sort(stable=True)
+        crow = functional.pad(counts.cumsum(0), (1, 0)).int()
+        slot = torch.arange(len(self.col), device=self.device)
+        shift = self.crow.index_select(0, row) - crow[:-1]
+        slot += torch.repeat_interleave(shift, counts, output_size=len(slot))
+        values = self.loop_values.index_select(0, slot)
+        return crow, self.col.index_select(0, slot), values, row.int()
 
     def _product(self, values: Tensor, h: Tensor) -> Tensor:
         h = h.contiguous()

@@ -280,7 +280,7 @@ def propagate(
     if flips is not None:
         target, source, weight = flips
         weight = weight * factor.view(-1).index_select(0, target)
-    parts = graph.crow.numpy(), graph.col.numpy(), graph.loop_values.numpy()
+    parts = tuple(part.numpy() for part in graph.by_degree)
     rest = factor.numpy(), start.numpy(), np.float32(teleport), lanes
     for step in range(steps):
         there = others[step % 2]
@@ -776,6 +776,7 @@ def _propagation_step(
     crow: NDArray[np.int32],
     col: NDArray[np.int32],
     values: NDArray[np.float32],
+    nodes: NDArray[np.int32],
     state: NDArray[np.float32],
     out: NDArray[np.float32],
     factor: NDArray[np.float32],
@@ -796,8 +797,9 @@ def _propagation_step(
                 for k in range(np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])):
                     near = narrow_load(state, tile + np.intp(col[k]) * width, lanes)
                     total = multiply_add(values[k], near, total)
-                place = tile + np.intp(row) * width
-                total = multiply(factor[of_model, row, 0], total)
+                node = np.uintp(nodes[row])
+                place = tile + np.intp(node) * width
+                total = multiply(factor[of_model, node, 0], total)
                 own = narrow_load(start, place, lanes)
                 store(out, place, multiply_add(teleport, own, total))
 

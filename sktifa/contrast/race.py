@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP
@@ -170,33 +172,43 @@ class Race:
         flips : Tensor of int64, shape (n_races,)
             Takes the number of undirected edges in which the graphs differ.
         """
-        _races(
-            self.crow.numpy(),
-            self.col.numpy(),
-            self.reverse.numpy(),
-            self.rates.numpy(),
-            self.counts.numpy(),
-            self.limits.numpy(),
-            models.numpy(),
-            keys.numpy(),
-            np.array(self.widths.parts),
-            rows.numpy(),
-            flips.numpy(),
-            *self._scratch(),
-        )
+        shared = self.crow.numpy(), self.col.numpy(), self.reverse.numpy()
+        parts = self.widths.parts
+        fill = np.repeat([self.n_arcs, -1, -1, self.n_nodes], parts)
+        bounds = np.cumsum(parts)[:-1]
+        rates, changed, n_flips = self.rates.numpy(), rows.numpy(), flips.numpy()
+        times, of_node, ends, kept, added_kept = self._scratch()
+        for i, (model, key) in enumerate(
+            zip(models.tolist(), keys.tolist(), strict=True)
+        ):
+            changed[i] = fill
+            of_node[:], kept[:] = -1, True
+            n_flips[i] = _race(
+                *shared,
+                rates[model],
+                key,
+                *self.counts[model].tolist(),
+                *self.limits[model].tolist(),
+                *np.split(changed[i], bounds),
+                *times,
+                *of_node,
+                *ends,
+                kept,
+                added_kept,
+            )
 
-    def _scratch(self) -> tuple[np.ndarray, ...]:
-        """Return room to work in, which numba would compile a function a kind for.
+    def _scratch(self) -> tuple[NDArray[Any], ...]:
+        """Return room for a race to work in.
 
-        Numbers and times of nodes, which arcs are kept, ends of added edges, and which
-        of these are kept.
+        Two times and six numbers of each node, two numbers of each end of an added
+        edge, which arcs are kept, and which added edges.
         """
         n_added = int((self.counts[:, 0] * self.counts[:, 1]).max())
         return (
-            np.empty((6, self.n_nodes), np.int64),
             np.empty((2, self.n_nodes)),
-            np.empty(self.n_arcs, np.bool_),
+            np.empty((6, self.n_nodes), np.int64),
             np.empty((2, 2 * n_added), np.int64),
+            np.empty(self.n_arcs, np.bool_),
             np.empty(n_added, np.bool_),
         )
 
@@ -307,166 +319,150 @@ def _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue):
 
 
 @njit(error_model="numpy")
-def _races(
+def _race(
     crow,
     col,
     reverse,
     rates,
-    counts,
-    limits,
-    models,
-    seeds,
-    widths,
-    rows,
-    flips_of,
-    of_node,
-    times,
+    key,
+    max_nodes,
+    edges_added,
+    edges_removed,
+    hops,
+    max_flips,
+    decay,
+    removed,
+    sources,
+    targets,
+    drawn,
+    clocks,
+    keys,
+    heap,
+    adjacent,
+    visited,
+    queue,
+    incident,
+    last,
+    ends,
+    following,
     kept,
-    of_end,
     added_kept,
 ):
-    n_nodes, n_arcs = rates.shape[1], len(col)
-    clocks, keys, heap = times[0], times[1], of_node[0]
+    """Run one race, and return the number of edges in which the graphs differ.
 
-    # Added edges, and for each node a linked list of those that end there: the two
-    # ends of edge e are the list entries 2e and 2e + 1.
-    ends, following, last = of_end[0], of_end[1], of_node[1]
+    The two ends of added edge e are the entries 2e and 2e + 1 of linked lists, one for
+    each node: `last` is where a node's begins, and `following` leads on. A node is
+    drawn once at most, so its number stamps who is `adjacent` and `visited`.
+    """
+    n_nodes, n_arcs = len(rates), len(col)
+    n_drawn = flips = n_added = 0
+    # A number for each node's clock, and others for the choices, one after another.
+    # (For literals as arguments numba would compile functions anew.)
+    clock_key, choice_key = _mixed(key, np.int64(0)), _mixed(key, np.int64(1))
+    n_choices = np.int64(0)
 
-    # A node is drawn once at most, so its number stamps its visits.
-    adjacent, visited = of_node[2], of_node[3]
-    queue, incident = of_node[4], of_node[5]
+    # Clocks only ever move back. So a key in the heap is a lower bound of its
+    # node's clock, and is brought up to date when it comes to the top.
+    for node in range(n_nodes):
+        heap[node] = node
+        share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
+        clocks[node] = np.inf
+        if rates[node] > 0:
+            clocks[node] = -math.log1p(-share) / rates[node]
+        keys[node] = clocks[node]
+    size = n_nodes
+    for position in range(size // 2 - 1, -1, -1):
+        _sift_down(heap, keys, position, size)
 
-    for race in range(len(seeds)):
-        model, row, key = models[race], rows[race], seeds[race]
-        max_nodes, edges_added = counts[model, 0], counts[model, 1]
-        edges_removed, hops = counts[model, 2], counts[model, 3]
-        max_flips, decay = limits[model, 0], limits[model, 1]
-        removed_end = widths[0]
-        source_end = removed_end + widths[1]
-        target_end = source_end + widths[2]
-        drawn = row[target_end:]
-        n_drawn = 0
-        flips = 0
-        for arc in range(n_arcs):
-            kept[arc] = True
-
-        n_added = 0
-
-        # A number for each node's clock, and others for the choices, one after another.
-        # (For literals as arguments numba would compile functions anew.)
-        clock_key, choice_key = _mixed(key, np.int64(0)), _mixed(key, np.int64(1))
-        n_choices = np.int64(0)
-
-        # Clocks only ever move back. So a key in the heap is a lower bound of its
-        # node's clock, and is brought up to date when it comes to the top.
-        for node in range(n_nodes):
-            last[node] = adjacent[node] = visited[node] = -1
-            heap[node] = node
-            share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
-            clocks[node] = np.inf
-            if rates[model, node] > 0:
-                clocks[node] = -math.log1p(-share) / rates[model, node]
+    while n_drawn < max_nodes and flips < max_flips and size > 0:
+        node = heap[0]
+        now = keys[node]
+        if clocks[node] > now:
             keys[node] = clocks[node]
-        size = n_nodes
-        for position in range(size // 2 - 1, -1, -1):
-            _sift_down(heap, keys, position, size)
+            _sift_down(heap, keys, np.int64(0), size)
+            continue
+        if now == np.inf:  # only nodes of rate 0 are left
+            break
+        size -= 1
+        heap[0] = heap[size]
+        if size > 0:
+            _sift_down(heap, keys, np.int64(0), size)
+        drawn[n_drawn] = node
+        n_drawn += 1
 
-        while n_drawn < max_nodes and flips < max_flips and size > 0:
-            node = heap[0]
-            now = keys[node]
-            if clocks[node] > now:
-                keys[node] = clocks[node]
-                _sift_down(heap, keys, np.int64(0), size)
-                continue
-            if now == np.inf:  # only nodes of rate 0 are left
-                break
-            size -= 1
-            heap[0] = heap[size]
-            if size > 0:
-                _sift_down(heap, keys, np.int64(0), size)
-            drawn[n_drawn] = node
-            n_drawn += 1
-
-            # The node's edges at present: original arcs, and below 0 the added ones.
-            degree = 0
-            for arc in range(crow[node], crow[node + 1]):
-                if kept[arc]:
-                    adjacent[col[arc]] = node
-                    incident[degree] = arc
-                    degree += 1
-            entry = last[node]
-            while entry >= 0:
-                if added_kept[entry >> 1]:
-                    adjacent[ends[entry ^ 1]] = node
-                    incident[degree] = -1 - (entry >> 1)
-                    degree += 1
-                entry = following[entry]
-
-            # A try hits one of the f non-neighbours with probability f / n: so few of
-            # them that this is slow means a degree for which the look above was as
-            # slow.
-            for _ in range(edges_added):
-                if degree == n_nodes - 1:
-                    break
-                other = node
-                while other == node or adjacent[other] == node:
-                    other = _below(_mixed(choice_key, n_choices), n_nodes)
-                    n_choices += 1
-                adjacent[other] = node
-                arc, end = crow[node], crow[node + 1]
-                while arc < end:
-                    middle = (arc + end) >> 1
-                    if col[middle] < other:
-                        arc = middle + 1
-                    else:
-                        end = middle
-                if arc < crow[node + 1] and col[arc] == other:  # a removed one
-                    kept[arc] = kept[reverse[arc]] = True
-                    flips -= 1
-                    incident[degree] = arc
-                else:
-                    for entry, end in ((2 * n_added, node), (2 * n_added + 1, other)):
-                        ends[entry] = end
-                        following[entry] = last[end]
-                        last[end] = entry
-                    added_kept[n_added] = True
-                    incident[degree] = -1 - n_added
-                    n_added += 1
-                    flips += 1
+        # The node's edges at present: original arcs, and below 0 the added ones.
+        degree = 0
+        for arc in range(crow[node], crow[node + 1]):
+            if kept[arc]:
+                adjacent[col[arc]] = node
+                incident[degree] = arc
                 degree += 1
+        entry = last[node]
+        while entry >= 0:
+            if added_kept[entry >> 1]:
+                adjacent[ends[entry ^ 1]] = node
+                incident[degree] = -1 - (entry >> 1)
+                degree += 1
+            entry = following[entry]
 
-            for _ in range(edges_removed):
-                if degree == 0:
-                    break
-                choice = _below(_mixed(choice_key, n_choices), degree)
+        # A try hits one of the f non-neighbours with probability f / n: so few of them
+        # that this is slow means a degree for which the look above was as slow.
+        for _ in range(edges_added):
+            if degree == n_nodes - 1:
+                break
+            other = node
+            while other == node or adjacent[other] == node:
+                other = _below(_mixed(choice_key, n_choices), n_nodes)
                 n_choices += 1
-                edge = incident[choice]
-                degree -= 1
-                incident[choice] = incident[degree]
-                if edge >= 0:
-                    kept[edge] = kept[reverse[edge]] = False
-                    flips += 1
+            adjacent[other] = node
+            arc, end = crow[node], crow[node + 1]
+            while arc < end:
+                middle = (arc + end) >> 1
+                if col[middle] < other:
+                    arc = middle + 1
                 else:
-                    added_kept[-1 - edge] = False
-                    flips -= 1
+                    end = middle
+            if arc < crow[node + 1] and col[arc] == other:  # a removed one
+                kept[arc] = kept[reverse[arc]] = True
+                flips -= 1
+                incident[degree] = arc
+            else:
+                entry = 2 * n_added
+                ends[entry], ends[entry + 1] = node, other
+                following[entry], following[entry + 1] = last[node], last[other]
+                last[node], last[other] = entry, entry + 1
+                added_kept[n_added] = True
+                incident[degree] = -1 - n_added
+                n_added += 1
+                flips += 1
+            degree += 1
 
-            _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue)
+        for _ in range(edges_removed):
+            if degree == 0:
+                break
+            choice = _below(_mixed(choice_key, n_choices), degree)
+            n_choices += 1
+            edge = incident[choice]
+            degree -= 1
+            incident[choice] = incident[degree]
+            if edge >= 0:
+                kept[edge] = kept[reverse[edge]] = False
+                flips += 1
+            else:
+                added_kept[-1 - edge] = False
+                flips -= 1
 
-        for i in range(n_drawn, len(drawn)):
-            drawn[i] = n_nodes
-        count = 0
-        for arc in range(n_arcs):
-            if not kept[arc]:
-                row[count] = arc
-                count += 1
-        for i in range(count, removed_end):
-            row[i] = n_arcs
-        count = 0
-        for edge in range(n_added):
-            if added_kept[edge]:
-                row[removed_end + count] = ends[2 * edge]
-                row[source_end + count] = ends[2 * edge + 1]
-                count += 1
-        for i in range(count, source_end - removed_end):
-            row[removed_end + i] = row[source_end + i] = -1
-        flips_of[race] = flips
+        _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue)
+
+    n_removed = 0
+    for arc in range(n_arcs):
+        if not kept[arc]:
+            removed[n_removed] = arc
+            n_removed += 1
+    n_left = 0
+    for edge in range(n_added):
+        if added_kept[edge]:
+            sources[n_left] = ends[2 * edge]
+            targets[n_left] = ends[2 * edge + 1]
+            n_left += 1
+    return flips

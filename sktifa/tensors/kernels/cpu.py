@@ -649,21 +649,23 @@ def _product(
         start = block * n_columns * width
         place = (block * n_rows + begin) * width
         for row in range(np.uintp(begin), np.uintp(end)):
-            from_, to = np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])
+            at, stop = np.uintp(crow[row]), np.uintp(crow[row + np.uintp(1)])
+            of_row, weights, factor = col, values, np.float32(1)
             if len(seed):
                 chance = keep[block, row if keep.shape[1] > 1 else np.uintp(0)]
                 n_kept = _keep(
-                    col, values, from_, to, seed[block], chance, kept_col, kept_values
+                    col, values, at, stop, seed[block], chance, kept_col, kept_values
                 )
-                of_row = kept_col, kept_values, np.uintp(0), np.uintp(n_kept)
-                factor = scale[block, 0]
-            else:
-                of_row = col, values, from_, to
-                factor = np.float32(1)
+                at, stop = np.uintp(0), np.uintp(n_kept)
+                of_row, weights, factor = kept_col, kept_values, scale[block, 0]
             if transposed:
-                _scatter(out, start, dense, place, width, factor, *of_row)
+                _scatter(
+                    out, start, dense, place, width, factor, of_row, weights, at, stop
+                )
             else:
-                _combine(out, place, dense, start, width, factor, *of_row)
+                _combine(
+                    out, place, dense, start, width, factor, of_row, weights, at, stop
+                )
             place += width
 
 

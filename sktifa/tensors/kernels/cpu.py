@@ -282,10 +282,11 @@ def propagate(
         weight = weight * factor.view(-1).index_select(0, target)
     parts = tuple(part.numpy() for part in graph.by_degree)
     rest = factor.numpy(), start.numpy(), np.float32(teleport), lanes
+    work = len(parts[1]) * n_models * (shape[2] // len(lanes))
     for step in range(steps):
         there = others[step % 2]
         call = partial(_propagation_step, *parts, state.numpy(), there.numpy(), *rest)
-        _spread(call, n_nodes, _csr_nanoseconds(parts, start.numpy()), parts[0])
+        _spread(call, n_nodes, work, parts[0])
         if flips is not None:
             add_arcs(there, state, target, source, weight)
         state = there

@@ -458,7 +458,7 @@ def check_sparse(
         csr.sum_duplicates()
     if finite and not np.isfinite(csr.data).all():
         at = int(np.isfinite(csr.data).argmin())
-        row, column = _place(csr, at)
+        row, column = place_of(csr, at)
         raise GraphError(
             f"{name} has {csr.data[at]} in row {row}, column {column}: values must be "
             f"finite (in {csr.dtype})"
@@ -615,14 +615,14 @@ def check_adjacency(
     if csr.shape[0] != csr.shape[1]:
         raise GraphError(f"{name} must be square, got shape {csr.shape}")
     if (csr.data < 0).any():
-        i, j = _place(csr, int((csr.data < 0).argmax()))
+        i, j = place_of(csr, int((csr.data < 0).argmax()))
         raise GraphError(
             f"{name} has {csr[i, j]} in row {i}, column {j}: weights must not be "
             "negative"
         )
     one_way = csr - csr.T
     if one_way.nnz:
-        i, j = _place(one_way, 0)
+        i, j = place_of(one_way, 0)
         raise GraphError(
             f"{name} has {csr[i, j]} in row {i}, column {j} but {csr[j, i]} the other "
             "way: make it symmetric, such as with A.maximum(A.T)"
@@ -683,7 +683,7 @@ def _as_csr(matrix: Any, name: str, dtype: DTypeLike | None) -> sp.csr_array:
     return container[matrix.format](parts, shape=shape).tocsr()
 
 
-def _place(csr: sp.csr_array, at: int) -> tuple[int, int]:
+def place_of(csr: sp.csr_array, at: int) -> tuple[int, int]:
     """Return row and column of a stored value."""
     row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
     return row, int(csr.indices[at])

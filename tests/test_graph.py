@@ -5,6 +5,7 @@ import sys
 import tempfile
 import warnings
 from copy import deepcopy
+from pathlib import Path
 
 import joblib
 import networkx as nx
@@ -597,6 +598,21 @@ def test_pickle_shares_the_whole_and_stays_read_only():
     assert not back[0].features.flags.writeable
     assert not back[0].adjacency.data.flags.writeable
     assert not back[0].nodes.flags.writeable
+
+
+def test_pickles_of_0_1_0_are_read():
+    file = Path(__file__).parent / "files" / "graphs_0_1_0.pickle"
+    graph, selection, part = pickle.loads(file.read_bytes())
+    again = Graph(
+        [[0, 1, 0], [1, 0, 2], [0, 2, 0]],
+        [[1.0], [2.0], [3.0]],
+        node_names=["ann", "bob", "cat"],
+    )
+    assert graph.fingerprint == again.fingerprint == selection.fingerprint
+    assert graph.nodes.tolist() == [0, 1, 2] and graph.feature_names == ["age"]
+    assert selection.nodes.tolist() == [2, 0] and not selection.nodes.flags.writeable
+    assert graph.select(["cat"]).nodes.tolist() == [2]
+    assert part.parent_nodes.tolist() == [2, 1] and part.origin is None
 
 
 def test_clone_and_copies_are_free():

@@ -1,0 +1,61 @@
+"""Whatever is at hand, taken for a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sktifa.checks import check_rows
+from sktifa.exceptions import GraphError
+from sktifa.graph.container import Graph
+
+__all__ = ["as_graph", "is_feature_matrix"]
+
+
+def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
+    """Make a graph of whatever is at hand.
+
+    Parameters
+    ----------
+    X : Graph, torch_geometric Data, networkx graph, or feature matrix
+        A graph is returned as it is. A feature matrix (array-like, sparse or
+        DataFrame) becomes a nearest-neighbour graph of its rows.
+    n_neighbors : int, default=15
+        Neighbours of each row of a feature matrix.
+
+    Returns
+    -------
+    Graph
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sktifa.graph import as_graph
+    >>> as_graph(np.eye(4), n_neighbors=1).n_nodes
+    4
+    """
+    if isinstance(X, Graph):
+        return X
+    if _is_of_networkx(X):
+        return Graph.from_networkx(X)
+    if _is_of_pyg(X):
+        return Graph.from_pyg(X)
+    if X is None or isinstance(X, (str, bytes, Mapping)):
+        raise GraphError(
+            f"{type(X).__name__} is no graph: give a sktifa.Graph, one of "
+            "torch_geometric or networkx, or a matrix of features"
+        )
+    return Graph.from_features(check_rows(X), n_neighbors=n_neighbors)
+
+
+def is_feature_matrix(X: Any) -> bool:
+    """Tell a feature matrix from anything that `as_graph` takes for a graph."""
+    return not (isinstance(X, Graph) or _is_of_networkx(X) or _is_of_pyg(X))
+
+
+def _is_of_networkx(X: Any) -> bool:
+    return hasattr(X, "is_multigraph") and hasattr(X, "edges")
+
+
+def _is_of_pyg(X: Any) -> bool:
+    return hasattr(X, "edge_index") or hasattr(X, "edge_index_dict")

@@ -1,0 +1,130 @@
+"""Checks of node features, and copies of their rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from sktifa.checks import as_numbers, place_of
+from sktifa.exceptions import GraphError, StorageError
+from sktifa.graph.adjacency import as_float32
+from sktifa.graph.names import called, plural
+
+__all__ = ["as_dense", "clean_features", "clean_names", "copy_of_rows"]
+
+# Entries looked at together when a feature matrix is checked, so that a memory
+# map larger than the memory is never held whole.
+_BLOCK = 1 << 24
+
+
+def clean_features(
+    features: Any, n_nodes: int | None, node_names: Any
+) -> tuple[NDArray[np.float32] | sp.csr_array, list[str] | None]:
+    """Bring features into the form that `Graph.features` promises."""
+    if features is None and n_nodes is not None:
+        return sp.eye_array(n_nodes, dtype=np.float32, format="csr"), None
+    names = None
+    if hasattr(features, "columns"):
+        columns = list(features.columns)
+        names = columns if all(isinstance(c, str) for c in columns) else None
+    matrix: Any = as_numbers(features, "features")
+    if matrix.ndim != 2:
+        mend = ": use features.reshape(-1, 1)" if matrix.ndim == 1 else ""
+        raise GraphError(f"features must be a matrix, got shape {matrix.shape}{mend}")
+    if n_nodes is not None and matrix.shape[0] != n_nodes:
+        raise GraphError(
+            f"features have {plural(matrix.shape[0], 'row')}, the graph has "
+            f"{plural(n_nodes, 'node')}: give one row for every node of the whole "
+            "graph, nodes without edges included"
+        )
+    if matrix.shape[1] == 0:
+        raise GraphError(
+            "features have no column: pass features=None to give every node a "
+            "feature of its own"
+        )
+    if sp.issparse(matrix):
+        if not np.isfinite(matrix.data).all():
+            at = int(np.isfinite(matrix.data).argmin())
+            row, column = place_of(matrix, at)
+            raise _not_finite(matrix.data[at], called(row, node_names), column, names)
+        return matrix, names
+    matrix = np.ascontiguousarray(as_float32(matrix))
+    step = max(1, _BLOCK // matrix.shape[1])
+    for start in range(0, len(matrix), step):
+        finite = np.isfinite(matrix[start : start + step])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            row += start
+            raise _not_finite(
+                matrix[row, column], called(row, node_names), int(column), names
+            )
+    return matrix, names
+
+
+def _not_finite(
+    value: float, node: str, column: int, names: list[str] | None
+) -> GraphError:
+    name = f" ({names[column]!r})" if names else ""
+    return GraphError(
+        f"feature {column}{name} of node {node} is {value}: features must be finite "
+        "(in float32); sklearn.impute.SimpleImputer fills gaps"
+    )
+
+
+def clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | None:
+    """Check that there is a name for each column."""
+    if names is None:
+        return None
+    names = [str(name) for name in names]
+    if len(names) != n_features:
+        raise GraphError(
+            f"there are {len(names)} feature_names for {plural(n_features, 'feature')}"
+        )
+    return names
+
+
+def as_dense(features: NDArray[np.float32] | sp.csr_array) -> NDArray[np.float32]:
+    """Return features as an array."""
+    return features.toarray() if sp.issparse(features) else features
+
+
+def copy_of_rows(features: Any, nodes: NDArray[np.int64]) -> Any:
+    """Copy some rows; those of a memory map to a file: memory may not hold them."""
+    base = features
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    if base is None or not features.shape[1]:
+        return features[nodes]
+    shape = (len(nodes), features.shape[1])
+    path = _reserved_file(shape[0] * shape[1] * features.dtype.itemsize)
+    rows = np.memmap(path, dtype=features.dtype, mode="w+", shape=shape)
+    weakref.finalize(rows, Path(path).unlink, missing_ok=True)
+    # With mode="clip" NumPy writes straight into `out`.
+    np.take(features, nodes, axis=0, out=rows, mode="clip")
+    return rows
+
+
+def _reserved_file(n_bytes: int) -> str:
+    """Make a temporary file whose space is there: a full disk would end the process."""
+    handle, path = tempfile.mkstemp(prefix="sktifa-", suffix=".features")
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, max(n_bytes, 1))
+    except OSError as error:
+        Path(path).unlink()
+        raise StorageError(
+            f"the features of the nodes that training sees take {n_bytes:,} bytes of "
+            f"temporary files, which {tempfile.gettempdir()} does not have "
+            f"({error.strerror}): set TMPDIR to a folder that has."
+        ) from error
+    finally:
+        os.close(handle)
+    return path

@@ -23,14 +23,19 @@ from sktifa.contrast.pairs import (
     uniform_pairs,
 )
 from sktifa.contrast.perturbation import (
+    Arcs,
     GraphPerturber,
     PerturbationSettings,
-    reverse_arcs,
+    arcs_of,
 )
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph
 from sktifa.information.evidence import GraphEvidence
-from sktifa.information.loss_weights import loss_weights, trust
+from sktifa.information.loss_weights import (
+    loss_weights_at,
+    relative_ranks,
+    trust_at,
+)
 from sktifa.information.propagation import csr_device
 from sktifa.information.tig import (
     annotated_information,
@@ -77,8 +82,8 @@ class Contrast(Objective):
         self._check_ranges()
         labels = np.full(graph.n_nodes, -1)
         labels[nodes] = codes
-        information = self._remembered(
-            _information,
+        arrived = self._remembered(
+            _arrived,
             ["device"],
             graph=graph,
             labels=labels,
@@ -87,14 +92,14 @@ class Contrast(Objective):
             device=str(device),
         )
         least = self._least_trust(graph, labels, device)
-        parts, rates = self._weigh(torch.from_numpy(information), least)
+        parts, rates = self._weigh(arrived, least)
         perturber = GraphPerturber(
             graph.adjacency,
             rates.numpy(),
             **vars(self._perturbation_settings()),
-            reverse=graph.derived(_reverse_arcs),
+            arcs=graph.derived(_arcs),
         )
-        parts["pairs"] = self._pair_sets(graph, information, device, rng)
+        parts["pairs"] = self._pair_sets(graph, arrived, device, rng)
         parts["perturbations"] = Perturbations(
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
         )
@@ -129,7 +134,7 @@ class Contrast(Objective):
         model = self.model
         assert information is not None
         least = self._least_trust(graph, codes, device)
-        parts, rates = self._weigh(information, least)
+        parts, rates = self._weigh(_Arrived(information), least)
         pairs = distribution = None
         if model.pairing is not None and model.pair_weight:
             pairs = self._pair_settings()
@@ -162,13 +167,13 @@ class Contrast(Objective):
         return float(skill**_SKILL_TO_TRUST)
 
     def _weigh(
-        self, information: torch.Tensor, least_trust: float
+        self, arrived: _Arrived, least_trust: float
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Turn what reaches each node into fields of a problem, and rates of views."""
         model = self.model
         self._check_ranges()
-        gain = information_gain(information, model.clarity_weight)
-        by_gain = loss_weights(gain, model.weight_min, model.weight_max)
+        gain, ranks = arrived.gain(model.clarity_weight)
+        by_gain = loss_weights_at(ranks, model.weight_min, model.weight_max)
         middle = torch.full_like(by_gain, (model.weight_min + model.weight_max) / 2)
         weights = by_gain if model.weighting == "tifa" else middle
         n_nodes = model.fitted_on_["n_nodes"]
@@ -182,14 +187,14 @@ class Contrast(Objective):
             terms.append(Pairs(weights, model.pair_weight, model.divergence))
         log_prior = None
         if model.target_information or model.teacher_weight:
-            by_rank = model.trust != "uniform"
-            trusted = trust(gain, least_trust) if by_rank else torch.ones_like(gain)
-            says = teacher_distribution(information).double().log()
+            trusted = torch.ones_like(gain)
+            if model.trust != "uniform":
+                trusted = trust_at(ranks, gain > 0, least_trust)
             if model.target_information:
                 share = model.target_information * trusted
-                log_prior = (share[:, None] * says).float()
+                log_prior = (share[:, None] * arrived.log_says()).float()
             if model.teacher_weight:
-                sharp = (model.teacher_sharpness * says).softmax(1)
+                sharp = arrived.says(model.teacher_sharpness)
                 lesson = (trusted[:, None] * sharp).float()
                 terms.append(Teacher(lesson, model.teacher_weight))
         target = Target(model.target, model.temperature, log_prior)
@@ -228,7 +233,7 @@ class Contrast(Objective):
     def _pair_sets(
         self,
         graph: Graph,
-        information: NDArray[np.float64],
+        arrived: _Arrived,
         device: torch.device,
         rng: np.random.Generator,
     ) -> PairSets | None:
@@ -248,7 +253,7 @@ class Contrast(Objective):
                 _pairs,
                 ["device", "distances"],
                 graph=graph,
-                distribution=label_distribution(information, model.label_distribution),
+                distribution=arrived.distribution(model.label_distribution),
                 # The weight of negatives chooses no pair.
                 settings=replace(self._pair_settings(), negative_weight=0.0),
                 device=str(device),
@@ -291,25 +296,72 @@ class Contrast(Objective):
             ) from error
 
 
-def _reverse_arcs(graph: Graph) -> NDArray[np.int32]:
-    return reverse_arcs(graph.adjacency)
+class _Arrived:
+    """What reaches each node, and what follows from it alone, each worked out once.
+
+    Fits of a search that differ in nothing it depends on share it.
+    """
+
+    def __init__(self, information: torch.Tensor) -> None:
+        self.information = information
+        self._known: dict[Any, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"information": self.information, "_known": {}}
+
+    def gain(self, clarity_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the gain and its relative ranks."""
+
+        def ranked() -> tuple[torch.Tensor, torch.Tensor]:
+            gain = information_gain(self.information, clarity_weight)
+            return gain, relative_ranks(gain)
+
+        return self._once(("gain", clarity_weight), ranked)
+
+    def distribution(self, kind: Any) -> NDArray[np.float64]:
+        """Return the distribution over the classes that pairs are chosen by."""
+        return self._once(
+            kind, lambda: label_distribution(self.information, kind).numpy()
+        )
+
+    def log_says(self) -> torch.Tensor:
+        """Return the logarithm of what the propagated labels say of each node."""
+        return self._once(
+            "says", lambda: teacher_distribution(self.information).double().log()
+        )
+
+    def says(self, sharpness: float) -> torch.Tensor:
+        """Return what the propagated labels say of each node, sharpened."""
+        return self._once(
+            ("says", sharpness), lambda: (sharpness * self.log_says()).softmax(1)
+        )
+
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
 
 
-def _information(
+def _arcs(graph: Graph) -> Arcs:
+    return arcs_of(graph.adjacency)
+
+
+def _arrived(
     graph: Graph,
     fingerprint: str,
     labels: NDArray[np.int64],
     n_classes: int,
     restart_probability: float,
     device: str,
-) -> NDArray[np.float64]:
-    return annotated_information(
+) -> _Arrived:
+    information = annotated_information(
         graph,
         labels,
         n_classes,
         restart_probability=restart_probability,
         device=device,
     )
+    return _Arrived(torch.from_numpy(information))
 
 
 def _skill(

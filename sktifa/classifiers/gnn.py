@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -660,6 +660,12 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # where nothing tells who sent them.
         refuse_marks_as_class(has_unlabelled, self.missing_label)
         return super().__sklearn_clone__()
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        # Each clone asks four times, and a signature takes as long to read as to clone.
+        return super()._get_param_names()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

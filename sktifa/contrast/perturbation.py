@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sktifa.checks import as_numbers, check_count, check_real, check_sparse
@@ -33,7 +33,7 @@ from sktifa.exceptions import (
 )
 from sktifa.tensors.arrays import transposed_positions
 
-__all__ = ["GraphPerturber", "Perturbation", "PerturbationSettings", "reverse_arcs"]
+__all__ = ["Arcs", "GraphPerturber", "Perturbation", "PerturbationSettings", "arcs_of"]
 
 # Bytes that are there, without a look at the memory: it takes milliseconds.
 _FEW = 1 << 26
@@ -87,6 +87,54 @@ class Perturbation:
         return len(self.removed_arcs) // 2 + self.added_edges.shape[1]
 
 
+@dataclass(frozen=True)
+class Arcs:
+    """The arcs of a symmetric graph, as races read them.
+
+    Attributes
+    ----------
+    crow, col : Tensor of int64 and int32
+        CSR pattern, columns ascending.
+    reverse : Tensor of int32 or int64, shape (n_arcs,)
+        Position of arc (j, i) for every arc (i, j).
+    """
+
+    crow: torch.Tensor
+    col: torch.Tensor
+    reverse: torch.Tensor
+
+
+def arcs_of(adjacency: csr_array) -> Arcs:
+    """Check a sorted symmetric CSR matrix, and pair its arcs."""
+    if not issparse(adjacency) or adjacency.format != "csr":
+        raise GraphError(
+            f"adjacency must be a csr_array, got {type(adjacency).__name__}: "
+            "Graph(adjacency).adjacency is one."
+        )
+    check_sparse(adjacency, "adjacency")
+    rows = np.repeat(
+        np.arange(adjacency.shape[0], dtype=adjacency.indices.dtype),
+        np.diff(adjacency.indptr),
+    )
+    columns = adjacency.indices
+    # Stored arcs are ordered by (row, column): ordered by (column, row), the k-th one
+    # is the reverse of the k-th stored.
+    reverse = transposed_positions(adjacency).data
+    wrong = (columns[reverse] != rows) | (rows[reverse] != columns) | (rows == columns)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise GraphError(
+            "The adjacency must be symmetric, without diagonal, duplicates or unsorted "
+            f"indices; this fails at arc ({rows[first]}, {columns[first]}), or at "
+            "another arc of these nodes. Graph(adjacency).adjacency mends it."
+        )
+    return Arcs(
+        torch.from_numpy(adjacency.indptr.astype(np.int64)),
+        torch.from_numpy(columns.astype(np.int32)),
+        torch.from_numpy(reverse),
+    )
+
+
 class GraphPerturber:
     r"""Draws perturbed views of a graph (Algorithm 2 of the paper).
 
@@ -128,8 +176,8 @@ class GraphPerturber:
         With 0 they are never drawn.
     decay_hops : int, default=1
         How far in the original graph the decay reaches (paper: d_h).
-    reverse : ndarray of int32, shape (n_arcs,), default=None
-        What `reverse_arcs` returns, where that is known already.
+    arcs : Arcs, default=None
+        What `arcs_of` returns, where that is known already.
 
     Raises
     ------
@@ -164,14 +212,10 @@ class GraphPerturber:
         edges_removed: int = 2,
         decay: float = 0.5,
         decay_hops: int = 1,
-        reverse: NDArray[np.int32] | None = None,
+        arcs: Arcs | None = None,
     ) -> None:
-        if not issparse(adjacency) or adjacency.format != "csr":
-            raise GraphError(
-                f"adjacency must be a csr_array, got {type(adjacency).__name__}: "
-                "Graph(adjacency).adjacency is one."
-            )
-        check_sparse(adjacency, "adjacency")
+        if arcs is None:
+            arcs = arcs_of(adjacency)
         n_nodes = adjacency.shape[0]
         weights = np.asarray(as_numbers(loss_weights, "loss_weights"), dtype=np.float64)
         if weights.shape != (n_nodes,):
@@ -221,9 +265,9 @@ class GraphPerturber:
         if perturbation_rate is not None:
             self._max_flips = perturbation_rate * adjacency.nnz / 2
         self.race = Race(
-            torch.from_numpy(adjacency.indptr.astype(np.int64)),
-            torch.from_numpy(adjacency.indices.astype(np.int32)),
-            torch.from_numpy(reverse_arcs(adjacency) if reverse is None else reverse),
+            arcs.crow,
+            arcs.col,
+            arcs.reverse,
             torch.from_numpy(rates)[None],
             torch.tensor([[n_drawn, n_added, n_removed, hops]]),
             torch.tensor([[self._max_flips, decay]], dtype=torch.float64),
@@ -275,24 +319,3 @@ class GraphPerturber:
                 PerturbationWarning,
                 stacklevel=3,
             )
-
-
-def reverse_arcs(adjacency: csr_array) -> NDArray[np.int32]:
-    """Position of arc (j, i) for every arc (i, j) of a sorted symmetric CSR matrix."""
-    rows = np.repeat(
-        np.arange(adjacency.shape[0], dtype=adjacency.indices.dtype),
-        np.diff(adjacency.indptr),
-    )
-    columns = adjacency.indices
-    # Stored arcs are ordered by (row, column): ordered by (column, row), the k-th one
-    # is the reverse of the k-th stored.
-    reverse = transposed_positions(adjacency).data
-    wrong = (columns[reverse] != rows) | (rows[reverse] != columns) | (rows == columns)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise GraphError(
-            "The adjacency must be symmetric, without diagonal, duplicates or unsorted "
-            f"indices; this fails at arc ({rows[first]}, {columns[first]}), or at "
-            "another arc of these nodes. Graph(adjacency).adjacency mends it."
-        )
-    return reverse

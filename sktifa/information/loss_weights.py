@@ -9,7 +9,14 @@ from sktifa.checks import check_real
 from sktifa.exceptions import ParameterError
 from sktifa.tensors.arrays import ArrayOrTensor, as_tensor, like
 
-__all__ = ["loss_weights", "tie_averaged_ranks", "trust"]
+__all__ = [
+    "loss_weights",
+    "loss_weights_at",
+    "relative_ranks",
+    "tie_averaged_ranks",
+    "trust",
+    "trust_at",
+]
 
 
 def tie_averaged_ranks(gain: ArrayOrTensor) -> ArrayOrTensor:
@@ -93,14 +100,22 @@ def loss_weights(
     >>> loss_weights(gain, weight_min=1, weight_max=2).round(3)
     array([1.146, 2.   , 1.854, 1.5  ])
     """
+    ranks = relative_ranks(gain)
+    return like(gain, loss_weights_at(ranks, weight_min, weight_max))
+
+
+def loss_weights_at(
+    ranks: torch.Tensor, weight_min: float, weight_max: float
+) -> torch.Tensor:
+    """Return :func:`loss_weights` of nodes with these relative ranks."""
     check_real(weight_min, "weight_min")
     if check_real(weight_max, "weight_max") < weight_min:
         raise ParameterError(
             "weights need 0 <= weight_min <= weight_max, got "
             f"weight_min={weight_min} and weight_max={weight_max}."
         )
-    height = (1 + torch.cos(torch.pi * _relative_ranks(gain))) / 2
-    return like(gain, weight_min + (weight_max - weight_min) * height)
+    height = (1 + torch.cos(torch.pi * ranks)) / 2
+    return weight_min + (weight_max - weight_min) * height
 
 
 def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:
@@ -128,11 +143,18 @@ def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:
     >>> trust(np.array([0.4, 0.1, 0.2, 0.3]))
     array([0.5625, 0.    , 0.0625, 0.25  ])
     """
-    is_reached = as_tensor(gain) > 0
-    by_rank = _relative_ranks(gain).square()
-    return like(gain, torch.where(is_reached, by_rank.clamp(min=least), by_rank))
+    return like(gain, trust_at(relative_ranks(gain), as_tensor(gain) > 0, least))
 
 
-def _relative_ranks(gain: ArrayOrTensor) -> torch.Tensor:
+def trust_at(
+    ranks: torch.Tensor, is_reached: torch.Tensor, least: float
+) -> torch.Tensor:
+    """Return :func:`trust` in nodes with these relative ranks."""
+    by_rank = ranks.square()
+    return torch.where(is_reached, by_rank.clamp(min=least), by_rank)
+
+
+def relative_ranks(gain: ArrayOrTensor) -> torch.Tensor:
+    """Return :func:`tie_averaged_ranks` over the number of nodes, in [0, 1)."""
     ranks = tie_averaged_ranks(as_tensor(gain))
     return ranks / max(len(ranks), 1)

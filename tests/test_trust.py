@@ -67,18 +67,27 @@ def test_least_trust_by_hand(cliques, n, expected):
     assert found[-1] == ranked[-1] == 0
 
 
+def test_a_label_a_class_proves_by_what_returns(cliques):
+    graph, y = cliques
+    # Both are found from whichever node of their clique, five times.
+    found = trusted(graph, y, [0, N], trust="cross-fitted")
+    ranked = trusted(graph, y, [0, N], trust="tifa")
+    least = np.r_[np.full(2 * N, certain(5)), 0]
+    np.testing.assert_allclose(found, np.maximum(ranked, least), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
-    "nodes",
+    ("nodes", "classes"),
     [
-        [0, N],  # a label each, which can't be held out
-        [0, 1, 2, N, N + 1, N + 2],  # labels that tell nothing of each other
+        # Labels that tell nothing of each other.
+        ([0, 1, 2, N, N + 1, N + 2], [0, 1, 0, 1, 0, 1]),
+        ([2 * N, 0], [1, 0]),  # one of a node alone, where none comes from
     ],
 )
-def test_labels_that_find_none_are_trusted_by_the_gain_alone(cliques, nodes):
+def test_labels_that_find_none_are_trusted_by_the_gain_alone(cliques, nodes, classes):
     graph, y = cliques
-    if len(nodes) > 2:
-        y = y.copy()
-        y[nodes] = [0, 1, 0, 1, 0, 1]
+    y = y.copy()
+    y[nodes] = classes
     by_gain = trusted(graph, y, nodes, trust="tifa")
     np.testing.assert_array_equal(trusted(graph, y, nodes), by_gain)
 

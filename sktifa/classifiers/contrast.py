@@ -71,28 +71,23 @@ class Contrast(Objective):
 
     def on_graph(
         self,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
+        evidence: GraphEvidence,
         device: torch.device,
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """Return fields of a problem on the whole graph."""
-        model = self.model
+        model, graph = self.model, evidence.graph
         self._check_ranges()
-        labels = np.full(graph.n_nodes, -1)
-        labels[nodes] = codes
         arrived = self._remembered(
             _arrived,
             ["device"],
             graph=graph,
-            labels=labels,
-            n_classes=len(model.classes_),
+            labels=evidence.codes,
+            n_classes=evidence.n_classes,
             restart_probability=model.restart_probability,
             device=str(device),
         )
-        least = self._least_trust(graph, labels, device)
-        parts, rates = self._weigh(arrived, least)
+        parts, rates = self._weigh(arrived, self._least_trust(evidence))
         perturber = GraphPerturber(
             graph.adjacency,
             rates.numpy(),
@@ -125,15 +120,14 @@ class Contrast(Objective):
 
     def on_subgraphs(
         self,
-        graph: Graph,
-        codes: NDArray[np.int64],
+        evidence: GraphEvidence,
         information: torch.Tensor | None,
         device: torch.device,
     ) -> tuple[dict[str, Any], SubgraphContrast | None]:
         """Return fields of a problem on subgraphs, and what draws their views."""
         model = self.model
         assert information is not None
-        least = self._least_trust(graph, codes, device)
+        least = self._least_trust(evidence)
         parts, rates = self._weigh(_Arrived(information), least)
         pairs = distribution = None
         if model.pairing is not None and model.pair_weight:
@@ -148,9 +142,7 @@ class Contrast(Objective):
             distribution,
         )
 
-    def _least_trust(
-        self, graph: Graph, codes: NDArray[np.int64], device: torch.device
-    ) -> float:
+    def _least_trust(self, evidence: GraphEvidence) -> float:
         """Say how far propagated labels can be trusted wherever they arrive."""
         model = self.model
         is_used = model.target_information or model.teacher_weight
@@ -158,11 +150,11 @@ class Contrast(Objective):
             return 0.0
         skill = self._remembered(
             _skill,
-            ["device"],
-            graph=graph,
-            labels=codes,
-            n_classes=len(model.classes_),
-            device=str(device),
+            ["evidence"],
+            graph=evidence.graph,
+            labels=evidence.codes,
+            n_classes=evidence.n_classes,
+            evidence=evidence,
         )
         return float(skill**_SKILL_TO_TRUST)
 
@@ -369,9 +361,9 @@ def _skill(
     fingerprint: str,
     labels: NDArray[np.int64],
     n_classes: int,
-    device: str,
+    evidence: GraphEvidence,
 ) -> float:
-    return GraphEvidence(graph, labels, n_classes, device=device).skill
+    return evidence.skill
 
 
 def _pairs(

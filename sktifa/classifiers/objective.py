@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sktifa.graph import Graph
+from sktifa.information.evidence import GraphEvidence
 from sktifa.training.problem import Problem
 from sktifa.training.sources import SubgraphContrast
 
@@ -62,9 +62,7 @@ class Objective:
 
     def on_graph(
         self,
-        graph: Graph,
-        nodes: NDArray[np.int64],
-        codes: NDArray[np.int64],
+        evidence: GraphEvidence,
         device: torch.device,
         rng: np.random.Generator,
     ) -> dict[str, Any]:
@@ -73,8 +71,7 @@ class Objective:
 
     def on_subgraphs(
         self,
-        graph: Graph,
-        codes: NDArray[np.int64],
+        evidence: GraphEvidence,
         information: torch.Tensor | None,
         device: torch.device,
     ) -> tuple[dict[str, Any], SubgraphContrast | None]:

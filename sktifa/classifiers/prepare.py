@@ -28,7 +28,7 @@ from sktifa.device import free_memory
 from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
-from sktifa.information.evidence import graph_helps
+from sktifa.information.evidence import GraphEvidence
 from sktifa.information.tig import annotated_information
 from sktifa.labels import (
     check_enough_classes,
@@ -183,13 +183,16 @@ def prepare(
     )
     encoder_seed = int(random_state.randint(np.iinfo(np.int32).max))
     sampler = _sampler(estimator, graph, device, rng)
+    everyone = np.full(graph.n_nodes, -1, dtype=np.int64)
+    everyone[train.nodes] = train.codes
+    evidence = GraphEvidence(graph, everyone, spec.n_classes, device=device)
     if sampler is None:
         objective = estimator.objective(estimator)
-        parts = objective.on_graph(graph, train.nodes, train.codes, device, rng)
+        parts = objective.on_graph(evidence, device, rng)
     else:
         validates = validation is not None and elsewhere is None
         parts = _sampled(
-            estimator, sampler, graph, train, scaling, device, rng, validates
+            estimator, sampler, evidence, train, scaling, device, rng, validates
         )
     extra = tuple(estimator.extra_terms or ())
     for place, term in enumerate(extra):
@@ -219,6 +222,7 @@ def prepare(
         dropout=float(estimator.dropout),
         seed=dropout_seed,
         train=Labels.weighted(train.nodes, train.codes, train.weight),
+        evidence=evidence,
         validation=(
             None
             if validation is None
@@ -311,9 +315,7 @@ def adopt(estimator: GNNClassifier, problem: Problem, trained: Trained) -> None:
 @as_pytorch_starts()
 def warn_unless_graph_helps(problem: Problem) -> None:
     """Say where the labels show that edges tie unlike nodes."""
-    codes = np.full(problem.graph.n_nodes, -1)
-    codes[problem.train.index.numpy()] = problem.train.target.numpy()
-    if graph_helps(problem.graph, codes, problem.encoder.n_classes).helps is False:
+    if problem.evidence.helps is False:
         warnings.warn(
             "The graph does not seem to help: by the training labels, edges tie nodes "
             "of unlike classes. sktifa.diagnose(graph, y) says more; compare with a "
@@ -561,7 +563,7 @@ def _fits_graph(graph: Graph, n_classes: int, device: torch.device) -> bool:
 def _sampled(
     estimator: GNNClassifier,
     sampler: Sampler,
-    graph: Graph,
+    evidence: GraphEvidence,
     train: _Nodes,
     scaling: Scaling,
     device: torch.device,
@@ -569,12 +571,11 @@ def _sampled(
     validates: bool,
 ) -> dict[str, Any]:
     """Fit the sampler; return the source of batches, and terms that look at them."""
-    everyone = np.full(graph.n_nodes, -1, dtype=np.int64)
-    everyone[train.nodes] = train.codes
+    graph, everyone = evidence.graph, evidence.codes
     share = np.zeros(graph.n_nodes, dtype=np.float32)
     share[train.nodes] = train.weight / train.weight.sum()
     features = NodeFeatures(graph.features, device, scaling)
-    n_classes, objective = len(estimator.classes_), estimator.objective(estimator)
+    n_classes, objective = evidence.n_classes, estimator.objective(estimator)
     fits = _fits_graph(graph, n_classes, device)
     placed = DeviceGraph.from_graph(graph, device if fits else torch.device("cpu"))
     information = None
@@ -604,7 +605,7 @@ def _sampled(
         graph.adjacency, features, estimator.prediction_memory, placed
     )
     seed = int(rng.integers(2**31)) + distributed.rank()
-    parts, contrast = objective.on_subgraphs(graph, everyone, information, device)
+    parts, contrast = objective.on_subgraphs(evidence, information, device)
 
     def logits(encoder: nn.Module) -> Tensor:
         return predictor.logits(encoder)[None].to(device)

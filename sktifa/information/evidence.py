@@ -9,7 +9,7 @@ tell" and not in a guess.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,8 @@ _RESTART = 0.15
 # Labelled nodes that features and walks are tried on.
 _MOST_NODES = 1000
 _FOLDS = 5
+# Times that nodes stand in for labels that can't be held out.
+_DRAWS = 5
 
 
 @dataclass(frozen=True)
@@ -149,29 +151,61 @@ class GraphEvidence:
         labels, or so few nodes of a large graph that walks on it would meet none.
         """
         labelled, nodes = self._testable, self.graph.n_nodes
-        affordable = int(
-            _SWEEP // ((self.graph.adjacency.nnz + nodes) * self.n_classes)
-        )
-        if affordable:
-            return self._cross_fitted(labelled, self._received, most_folds=affordable)
+        if self._affordable:
+            most = self._affordable
+            return self._cross_fitted(labelled, self._received, most_folds=most)
         if len(labelled) / nodes * _WALKS / _RESTART < _FEWEST_MET:
             return None
         n_folds = max(_FOLDS, len(labelled) // _MOST_NODES)
         return self._cross_fitted(labelled, self._walked, n_folds, most_folds=1)
 
     @cached_property
-    def skill(self) -> float:
-        """What `propagation` proves on a scale from 0, chance, to 1, over all classes.
+    def returned(self) -> Estimate | None:
+        """Balanced accuracy of labels propagated to labelled nodes and back again.
 
-        As if one more held-out node were found and one more were not: few that are
-        right prove little. A class of one label, which can't be held out, is guessed.
+        Of the labels that can't be held out, as no other of their class is left. Nodes
+        drawn from those that a class reaches first take its labels' place, as many as
+        they are, and labels propagated from there either find the labels or do not:
+        where a class is reached by chance, so is the way back. None where each label
+        can be held out, or the graph is large.
         """
-        if self.propagation is None:
-            return 0.0
-        found, n = self.propagation.value, self.propagation.n
-        proven = (found * n + 1) / (n + 2)
-        tried = len(np.unique(self.codes[self._testable])) / self.n_classes
-        return max(tried * (proven - self.chance) / (1 - self.chance), 0.0)
+        labelled, codes = np.flatnonzero(self.codes >= 0), self.codes
+        alone = labelled
+        if self.propagation is not None:
+            alone = np.setdiff1d(labelled, self._testable)
+        n_draws = min(_DRAWS, self._affordable)
+        if not len(alone) or not n_draws or self.n_classes < 2:
+            return None
+        reached = self._propagated(labelled, codes[labelled])
+        first = np.where(reached.any(axis=1), reached.argmax(axis=1), -1)
+        first[labelled] = -1
+        counts = np.bincount(codes[labelled], minlength=self.n_classes)
+        rng = np.random.default_rng(self.random_state)
+        right = []
+        for _ in range(n_draws):
+            drawn = [
+                rng.permutation(np.flatnonzero(first == of_class))[:count]
+                for of_class, count in enumerate(counts)
+            ]
+            back = self._propagated(
+                np.concatenate(drawn),
+                np.repeat(np.arange(self.n_classes), [len(nodes) for nodes in drawn]),
+            )
+            right.append(_share_right(back[alone], codes[alone]))
+        return _balanced(np.tile(codes[alone], n_draws), np.concatenate(right))
+
+    @cached_property
+    def skill(self) -> float:
+        """What propagated labels prove on a scale from 0, chance, to 1.
+
+        The mean over classes, of `propagation` where labels can be held out and else
+        of `returned`.
+        """
+        tried = 0.0
+        if self.propagation is not None:
+            tried = len(np.unique(self.codes[self._testable])) / self.n_classes
+        proven = tried * self._proven(self.propagation)
+        return max(proven + (1 - tried) * self._proven(self.returned), 0.0)
 
     @cached_property
     def features(self) -> Estimate | None:
@@ -232,11 +266,27 @@ class GraphEvidence:
 
     # ---------------------------------------------------------------- the work
 
+    @property
+    def _affordable(self) -> int:
+        """Propagations that are quick enough, all in all."""
+        arcs = self.graph.adjacency.nnz + self.graph.n_nodes
+        return int(_SWEEP // (arcs * self.n_classes))
+
     def _above_chance(self, accuracy: Estimate) -> Estimate:
         room = 1 - self.chance
         return Estimate(
             (accuracy.value - self.chance) / room, accuracy.error / room, accuracy.n
         )
+
+    def _proven(self, accuracy: Estimate | None) -> float:
+        """Say how far above chance it is, were one more node found and one more not.
+
+        Few that are right prove little.
+        """
+        if accuracy is None:
+            return 0.0
+        found = (accuracy.value * accuracy.n + 1) / (accuracy.n + 2)
+        return self._above_chance(replace(accuracy, value=found)).value
 
     @cached_property
     def _labelled_edges(
@@ -279,17 +329,22 @@ class GraphEvidence:
     def _received(
         self, train: NDArray[np.int64], test: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Propagate the labels of `train` to `test` (Eq. 1, class means)."""
+        """Propagate the labels of `train` to `test`."""
+        return self._propagated(train, self.codes[train])[test]
+
+    def _propagated(
+        self, nodes: NDArray[np.int64], of_class: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        """Propagate from nodes of known class to all (Eq. 1, class means)."""
         sources = np.zeros((self.graph.n_nodes, self.n_classes))
-        sources[train, self.codes[train]] = self._share(train)
-        spread = label_propagation(
+        sources[nodes, of_class] = self._share(of_class)
+        return label_propagation(
             self.graph.adjacency,
             sources,
             restart_probability=_RESTART,
             tol=_TOL,
             device=self.device,
         )
-        return spread[test]
 
     def _walked(
         self, train: NDArray[np.int64], test: NDArray[np.int64]
@@ -308,7 +363,7 @@ class GraphEvidence:
             sums = np.concatenate([[0], np.cumsum(adjacency.data, dtype=np.float64)])
         worth = np.zeros(self.graph.n_nodes)
         weight = degree if sums is None else np.diff(sums[adjacency.indptr])
-        worth[train] = self._share(train) / np.maximum(weight[train], 1e-30)
+        worth[train] = self._share(self.codes[train]) / np.maximum(weight[train], 1e-30)
         found = np.zeros((len(test), self.n_classes))
         start = np.repeat(np.arange(len(test)), _WALKS)
         at = test[start]
@@ -329,9 +384,8 @@ class GraphEvidence:
             at = adjacency.indices[arc].astype(np.int64)
         return found
 
-    def _share(self, train: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _share(self, of_class: NDArray[np.integer]) -> NDArray[np.float64]:
         """Let a class's labels add up to 1: one of many labels is not nearer for it."""
-        of_class = self.codes[train]
         return 1 / np.bincount(of_class, minlength=self.n_classes)[of_class]
 
     def _cross_fitted(
@@ -357,19 +411,9 @@ class GraphEvidence:
             test = dealt[fold::n_folds]
             train = np.setdiff1d(dealt, test)
             found = scores(labelled[train], labelled[test])
-            best = found == found.max(axis=1, keepdims=True)
-            own = np.take_along_axis(best, codes[test, None], axis=1)[:, 0]
-            right[test] = own / best.sum(axis=1)
+            right[test] = _share_right(found, codes[test])
         tried = ~np.isnan(right)
-        n = np.bincount(codes[tried], minlength=self.n_classes)
-        hits = np.bincount(codes[tried], right[tried], self.n_classes)
-        n, hits = n[n > 0], hits[n > 0]
-        errors = _binomial_error(hits / n, n)
-        return Estimate(
-            float((hits / n).mean()),
-            float(np.sqrt((errors**2).sum()) / len(n)),
-            int(tried.sum()),
-        )
+        return _balanced(codes[tried], right[tried])
 
 
 def graph_helps(
@@ -450,3 +494,24 @@ def _binomial_error(
     """Estimate the error of a share of `n`; all of a few is not certain."""
     drawn = (share * n + 1) / (n + 2)
     return np.sqrt(drawn * (1 - drawn) / n)
+
+
+def _share_right(
+    scores: NDArray[np.float64], codes: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """Tell for each row how often one of its best scores, drawn, is its class's."""
+    best = scores == scores.max(axis=1, keepdims=True)
+    own = np.take_along_axis(best, codes[:, None], axis=1)[:, 0]
+    return own / best.sum(axis=1)
+
+
+def _balanced(codes: NDArray[np.integer], right: NDArray[np.float64]) -> Estimate:
+    """Average over the classes that there are how often nodes are right."""
+    n, hits = np.bincount(codes), np.bincount(codes, right)
+    n, hits = n[n > 0], hits[n > 0]
+    errors = _binomial_error(hits / n, n)
+    return Estimate(
+        float((hits / n).mean()),
+        float(np.sqrt((errors**2).sum()) / len(n)),
+        len(codes),
+    )

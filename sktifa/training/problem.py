@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.graph import Graph
+from sktifa.information.evidence import GraphEvidence
 from sktifa.tensors.scaling import Scaling
 from sktifa.training.encoders import EncoderSpec
 from sktifa.training.stacking import own, shared, stack_key
@@ -152,6 +153,8 @@ class Problem:
         Of the dropout.
     train : Labels
         Training nodes.
+    evidence : GraphEvidence
+        What their labels say of the graph.
     validation : Labels or None
         Nodes that decide when training stops.
     schedule : Schedule
@@ -185,6 +188,7 @@ class Problem:
     dropout: float = own()
     seed: int = own()
     train: Labels = own()
+    evidence: GraphEvidence = own()
     validation: Labels | None = own()
     schedule: Schedule = own()
     terms: tuple[Term, ...] = shared()

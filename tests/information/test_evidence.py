@@ -135,21 +135,78 @@ def test_nodes_that_no_label_reaches_are_guesses():
     assert found.helps is False
 
 
-def test_classes_of_one_label_are_not_tried():
-    graph, _ = _weighted_graph()
-    codes = np.full(60, -1)
-    codes[:5] = [0, 0, 1, 1, 2]
-    found = graph_helps(graph, codes, 3)
-    assert found.propagation.n == 4
-    # The third class is guessed.
-    of_two = (4 * found.propagation.value + 1) / 6
-    over_all = (2 * of_two + 1 / 3) / 3
-    assert found.skill == pytest.approx(max(0, (over_all - 1 / 3) / (2 / 3)))
-    codes[:5] = [0, 0, 1, -1, -1]
-    found = graph_helps(graph, codes, 2)
+def _cliques(n_cliques, size=6):
+    return Graph(np.kron(np.eye(n_cliques), 1 - np.eye(size)))
+
+
+def test_classes_of_one_label_are_tried_by_what_returns():
+    codes = np.full(18, -1)
+    codes[[0, 1, 6, 7, 12]] = [0, 0, 1, 1, 2]
+    found = graph_helps(_cliques(3), codes, 3)
+    assert found.propagation.n == 4 and found.returned.n == 5
+    assert found.propagation.value == found.returned.value == 1
+    # One more is found, one more is not: of two classes, and of the third.
+    of_two, of_one = ((share - 1 / 3) / (2 / 3) for share in (5 / 6, 6 / 7))
+    assert found.skill == pytest.approx((2 * of_two + of_one) / 3)
+
+
+def test_one_class_alone_can_be_held_out():
+    codes = np.full(12, -1)
+    codes[[0, 1, 6]] = [0, 0, 1]
+    found = graph_helps(_cliques(2), codes, 2)
     assert found.propagation is None and found.features is None
-    assert found.skill == 0
     assert found.helps is None
+    assert found.returned.n == 15
+    assert found.skill == pytest.approx((16 / 17 - 1 / 2) / (1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("labelled", "share"),
+    [
+        ((0, 3), 1.0),  # 1 stands in for 0, and 2 for 3
+        ((0, 1), 0.5),  # all the others are nearer to 1: none stands in for 0
+    ],
+)
+def test_labels_return_along_a_path_by_hand(labelled, share):
+    path = Graph(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    codes = np.full(4, -1)
+    codes[list(labelled)] = [0, 1]
+    found = graph_helps(path, codes, 2)
+    assert found.returned.value == share
+    assert found.returned.n == 10
+
+
+def test_labels_return_as_over_all_pairs_that_could_stand_in(monkeypatch):
+    monkeypatch.setattr(evidence, "_TOL", 1e-8)
+    monkeypatch.setattr(evidence, "_DRAWS", 2000)
+    graph, _ = _weighted_graph()
+    dense = graph.adjacency.toarray().astype(float)
+    degree = dense.sum(axis=0)
+    step = np.divide(dense, degree, out=np.zeros_like(dense), where=degree > 0)
+    solve = np.linalg.inv(np.eye(60) - 0.85 * step)
+    codes = np.full(60, -1)
+    codes[[4, 9]] = [0, 1]
+    nearer = np.sign(solve[:, 4] - solve[:, 9])
+    nearer[[4, 9]] = 0
+    right = [
+        (solve[4, one] > solve[4, other], solve[9, other] > solve[9, one])
+        for one in np.flatnonzero(nearer > 0)
+        for other in np.flatnonzero(nearer < 0)
+    ]
+    expected = np.mean(right)
+    assert 0.6 < expected < 0.95
+    found = graph_helps(graph, codes, 2).returned
+    assert found.value == pytest.approx(expected, abs=0.03)
+
+
+def test_nothing_returns_where_all_can_be_held_out_or_the_graph_is_large(monkeypatch):
+    codes = np.full(12, -1)
+    codes[[0, 1, 6, 7]] = [0, 0, 1, 1]
+    assert graph_helps(_cliques(2), codes, 2).returned is None
+    monkeypatch.setattr(evidence, "_SWEEP", 0)
+    codes[[1, 7]] = -1
+    large = graph_helps(_cliques(2), codes, 2)
+    assert large.returned is None and large.skill == 0
 
 
 def test_verdicts():

@@ -478,6 +478,7 @@ def test_paper_preset_is_accepted_and_unknown_settings_are_not():
 
 def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
     from sktifa.classifiers import contrast
+    from sktifa.information.evidence import GraphEvidence
 
     graph, y = cora.graph, cora.target
     train, _, _ = split(y)
@@ -490,7 +491,7 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
 
     monkeypatch.setattr(contrast, "annotated_information", fail)
     monkeypatch.setattr(contrast, "nearest_pairs", fail)
-    monkeypatch.setattr(contrast, "GraphEvidence", fail)
+    monkeypatch.setattr(GraphEvidence, "skill", property(fail))
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])
     np.testing.assert_array_equal(again.predict_proba(graph), expected[1])

@@ -7,6 +7,7 @@ import torch
 from sktifa import Graph, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
 from sktifa.datasets import make_block_graph
+from sktifa.exceptions import GraphWarning
 from sktifa.information import evidence
 from sktifa.information.tig import annotated_information, information_gain
 from sktifa.training.terms import Teacher
@@ -109,6 +110,24 @@ def test_inductive_training_trusts_by_what_it_sees():
     np.testing.assert_array_equal(
         lesson(graph, y, nodes, setting="inductive"), lesson(seen, y[nodes], nodes)
     )
+
+
+def test_each_fold_is_held_out_once_a_fit(cliques, monkeypatch):
+    calls = []
+    received = evidence.GraphEvidence._received
+
+    def counted(self, *args):
+        calls.append(args)
+        return received(self, *args)
+
+    monkeypatch.setattr(evidence.GraphEvidence, "_received", counted)
+    graph, y = cliques
+    nodes = np.r_[:10, N : N + 10]
+    y = y.copy()
+    y[nodes] = np.arange(20) % 2  # only then does the warning ask, too
+    with pytest.warns(GraphWarning, match="does not seem to help"):
+        TIFAGCLClassifier(max_iter=1).fit(graph[nodes], y[nodes])
+    assert len(calls) == 5
 
 
 def test_nothing_is_held_out_where_nothing_is_taught(cliques, monkeypatch):

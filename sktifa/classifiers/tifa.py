@@ -103,7 +103,9 @@ missing_label, warm_start, device, random_state, verbose
         more information arrives, by the rank r of a node's gain among n, (r / n)^2.
         "cross-fitted": as much, but at least s^12 wherever a label arrives, where s is
         the skill with which propagated labels find labels that are held out from them,
-        in five folds, on a scale from 0, chance, to 1. "uniform": everywhere, wholly.
+        in five folds, on a scale from 0, chance, to 1; where a class has one label, how
+        often it is found from nodes that it reaches before the other classes do.
+        "uniform": everywhere, wholly.
     memory : str, joblib.Memory, LocalMemory or None, default=None
         Caches propagation and pairs across fits on the same graph: a folder, or
         :class:`sktifa.cache.LocalMemory` to keep them in this process. Hops and

@@ -18,6 +18,7 @@ from sktifa import (
     fetch_coauthor,
     fetch_ogbn,
     fetch_planetoid,
+    load_digits_graph,
 )
 
 PLANETOID = ("Cora", "CiteSeer", "PubMed")
@@ -30,6 +31,7 @@ LOADERS: dict[str, Callable[[], Bunch]] = {
     "Computers": partial(fetch_amazon, "Computers", largest_component=True),
     "Physics": partial(fetch_coauthor, "Physics"),
     "DBLP": partial(fetch_citation_full, "DBLP"),
+    "digits": load_digits_graph,
     "products": partial(fetch_ogbn, "products", download_if_missing=False),
 }
 

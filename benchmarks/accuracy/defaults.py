@@ -33,19 +33,28 @@ SETTINGS: dict[str, GNNClassifier] = {
 
 
 def outcomes(
-    model: GNNClassifier, graph: Any, y: Any, splits: Any, device: torch.device
+    model: GNNClassifier,
+    graph: Any,
+    y: Any,
+    splits: Any,
+    device: torch.device,
+    *,
+    stops: bool = True,
 ) -> tuple[list[float], list[float]]:
-    """Return validation and test accuracy of each split, in percent."""
+    """Return validation and test accuracy of each split, in percent.
+
+    Unless it `stops` by its validation nodes, a model does not see their labels.
+    """
     models = [
         type(model)(
             **{**model.get_params(), "random_state": 100 + i, "device": str(device)}
         )
         for i in range(len(splits))
     ]
-    problems = [
-        prepare(m, graph[tr], y[tr], device, X_val=graph[val], y_val=y[val])
-        for m, (tr, val, _) in zip(models, splits, strict=True)
-    ]
+    problems = []
+    for m, (tr, val, _) in zip(models, splits, strict=True):
+        given = {"X_val": graph[val], "y_val": y[val]} if stops else {}
+        problems.append(prepare(m, graph[tr], y[tr], device, **given))
     trained = train(problems, device, with_logits=True)
     right = [
         m.classes_[t.logits.argmax(1)] == y

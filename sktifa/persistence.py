@@ -214,8 +214,7 @@ def _rebuilt(header: dict[str, Any], arrays: dict[str, Any]) -> Any:
         if isinstance(value, list):
             parameters[name] = tuple(value)
     model = _MODELS[header["model"]](**parameters)
-    # Format 1 doesn't tell of the graph.
-    state = {**model.__getstate__(), "fitted_on_": None, **header["attributes"]}
+    state = {**model.__getstate__(), **header["attributes"]}
     state["seen_"] = Seen(arrays.pop("_seen_nodes", None))
     state["spec_"] = EncoderSpec(**header["spec"])
     state["scaling_"] = Scaling(

@@ -132,7 +132,13 @@ CASES = {
         (lambda: Graph(-EDGES), GraphError, "node 0 to node 1 has weight -1"),
         (lambda: Graph(EDGES * NAN), GraphError, "has weight nan"),
         (lambda: Graph(EDGES * 1e300), GraphError, r"has weight 1e\+300"),
-        (lambda: Graph(EDGES * 1e-300), GraphError, "not 0 in float32"),
+        (
+            lambda: Graph([[0, INF], [1, 0]]),
+            GraphError,
+            "node 0 to node 1 has weight inf",
+        ),
+        (lambda: Graph(EDGES * 1e-300), GraphError, r"if not 0, at least 1\.2e-38"),
+        (lambda: Graph(EDGES * 1e-44), GraphError, r"if not 0, at least 1\.2e-38"),
         (lambda: Graph(EDGES * 3e38), GraphError, "divide them by the largest"),
         (lambda: Graph(EDGES * 1j), GraphError, "real numbers"),
         (lambda: Graph(EDGES.astype("M8[s]")), GraphError, "real numbers"),
@@ -749,6 +755,31 @@ def parts_of(rows):
     return [
         rows.detach().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
     ]
+
+
+TOO_LARGE = r"the scores of node 0 of X are not finite: .*too large for float32"
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+@pytest.mark.parametrize("kind", [GNNClassifier, TIFAGCLClassifier])
+def test_what_overflows_in_prediction_is_no_prediction(kind, method):
+    fine = np.array(A.data)
+    shared = sp.csr_array((fine, A.indices, A.indptr), A.shape)
+    model, graph = fitted(kind), Graph(shared, X)
+    getattr(model, method)(graph)
+    fine[0] = INF  # behind the graph's back
+    with pytest.raises(GraphError, match=TOO_LARGE):
+        getattr(model, method)(graph)
+    with pytest.raises(GraphError, match=TOO_LARGE):
+        getattr(model, method)(G.with_features(np.full_like(X, 3e38)))
+
+
+@pytest.mark.parametrize("weight", [1.2e-38, 1e34])
+@pytest.mark.parametrize("encoder", ["gcn", "sage", "appnp"])
+def test_weights_as_small_and_as_large_as_they_may_be(encoder, weight):
+    graph = Graph(sp.csr_array(A > 0) * weight, X)
+    proba = GNNClassifier(encoder, **QUICK).fit(graph, Y).predict_proba(graph)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("rows", ROWS)

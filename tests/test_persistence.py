@@ -78,6 +78,16 @@ def test_models_of_0_1_0_open(file, n_nodes, data):
     assert (model.fitted_on_ or {}).get("n_nodes") == n_nodes
 
 
+@pytest.mark.parametrize("round_trip", [lambda model, _: model, _own_round_trip])
+def test_a_pickle_from_before_models_knew_their_graph_opens(round_trip, data, tmp_path):
+    file = FILES / "model_before_fitted_on.joblib"
+    model = round_trip(joblib.load(file), tmp_path / "model")
+    assert model.fitted_on_ is None
+    assert model.seen_.nodes.tolist() == list(range(0, 60, 2))
+    expected = np.load(FILES / f"{file.name}_proba.npy")
+    np.testing.assert_allclose(model.predict_proba(data.graph), expected, rtol=1e-4)
+
+
 def test_any_reader_of_safetensors_reads_what_is_in_the_file(model, data, tmp_path):
     path = tmp_path / "model.safetensors"
     save(model, path)

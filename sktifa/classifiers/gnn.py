@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -33,7 +34,7 @@ from sktifa.classifiers.prepare import (
     warn_unless_graph_helps,
 )
 from sktifa.device import on_device, resolve_device
-from sktifa.exceptions import LabelError
+from sktifa.exceptions import GraphError, LabelError
 from sktifa.frames import by_name
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
@@ -410,9 +411,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n,)
             Labels. A Series or data frame by name where `set_output` asks for it.
         """
-        codes = self._run(
-            X, lambda graph, nodes: graph.logits(self.network_, nodes).argmax(1)
-        )
+        codes = self._scores(X).argmax(1)
         return self._by_name(self.classes_[codes], X, "prediction")
 
     def predict_proba(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
@@ -429,7 +428,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Rows sum to one; columns follow `classes_`. A data frame by name where
             `set_output` asks for it.
         """
-        return self._by_name(as_probabilities(self._logits(X)), X)
+        return self._by_name(as_probabilities(self._scores(X)), X)
 
     def decision_function(self, X: Graph | ArrayLike) -> NDArray[np.float64]:
         """Return the encoder's scores.
@@ -445,7 +444,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Logits; for two classes the second's minus the first's. By name where
             `set_output` asks for it.
         """
-        return self._by_name(as_decisions(self._logits(X)), X, "decision")
+        return self._by_name(as_decisions(self._scores(X)), X, "decision")
 
     def score(
         self,
@@ -497,7 +496,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         ndarray of float32, shape (n, hidden_size)
         """
-        return self._run(X, lambda graph, nodes: graph.embed(self.network_, nodes))
+        return self._run(X, LayerwisePredictor.embed)
 
     def set_output(
         self, *, transform: Literal["default", "pandas", "polars"] | None = None
@@ -621,8 +620,17 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # ---------------------------------------------------------- prediction
 
-    def _logits(self, X: Any) -> NDArray[np.float32]:
-        return self._run(X, lambda graph, nodes: graph.logits(self.network_, nodes))
+    def _scores(self, X: Any) -> NDArray[np.float32]:
+        scores = self._run(X, LayerwisePredictor.logits)
+        lost = ~(scores < np.inf).all(axis=1)  # NaN is less than nothing
+        if lost.any():
+            raise GraphError(
+                f"the scores of node {int(lost.argmax())} of X are not finite: "
+                "features or weights, its own or those around it, are too large for "
+                "float32, or an array was written to that the graph shares; scale "
+                "them, and make the graph anew."
+            )
+        return scores
 
     def _by_name(self, values: NDArray[Any], X: Any, title: str | None = None) -> Any:
         """Return predictions as `set_output` asks for them."""
@@ -639,7 +647,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _run(
         self,
         X: Any,
-        forward: Callable[[LayerwisePredictor, NDArray[np.int64] | None], torch.Tensor],
+        forward: Callable[
+            [LayerwisePredictor, nn.Module, NDArray[np.int64] | None], torch.Tensor
+        ],
     ) -> NDArray[Any]:
         check_is_fitted(self)
         refuse_marks_as_wrong(has_unlabelled, self.missing_label)
@@ -647,7 +657,8 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         graph = graph_to_predict(self, X)
         nodes = None if graph.is_whole else graph.nodes
         with computing(device):
-            return forward(self._predictor(graph, device), nodes).cpu().numpy()
+            result = forward(self._predictor(graph, device), self.network_, nodes)
+            return result.cpu().numpy()
 
     def _predictor(self, graph: Graph, device: torch.device) -> LayerwisePredictor:
         features = NodeFeatures(graph.features, device, self.scaling_)
@@ -686,8 +697,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
+        # Older pickles lack what came since: parameters, which have their defaults, and
+        # what a fitted model knows of the graph of `fit`.
+        parameters = inspect.signature(type(self)).parameters
+        state = {name: p.default for name, p in parameters.items()} | state
         stored = state.pop("_network_state", None)
+        if "spec_" in state:
+            state.setdefault("fitted_on_", None)
+            seen = Seen(state.pop("_seen_nodes", None), state.pop("_row_graph", None))
+            state.setdefault("seen_", seen)
         super().__setstate__(state)
         if stored is not None:
             network = build_encoder(self.spec_, seed=0, dropout=self.dropout)

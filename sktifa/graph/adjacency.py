@@ -36,7 +36,7 @@ __all__ = [
 Directed = Literal["symmetrize", "error"]
 
 _GOOD_WEIGHTS = (
-    "weights must be finite, not negative and, if not 0, not 0 in float32 either"
+    "weights must be finite, not negative and, if not 0, at least 1.2e-38 (in float32)"
 )
 
 
@@ -239,8 +239,9 @@ def _clean_weights(
 
 
 def _bad_weights(given: NDArray[Any], weight: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Find weights that none is, or that float32 makes infinite or no edge."""
-    return ~np.isfinite(weight) | (weight < 0) | ((weight == 0) & (given != 0))
+    """Find weights that none is, or that have no place or no inverse in float32."""
+    least = np.finfo(np.float32).smallest_normal
+    return ~np.isfinite(weight) | (weight < 0) | ((weight < least) & (given != 0))
 
 
 def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:

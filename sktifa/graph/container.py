@@ -62,7 +62,8 @@ class Graph:
     meta-estimators index it, and estimators of sktifa still see every edge.
 
     A graph is immutable. Arrays that already have the right form are shared with
-    the caller, not copied; all others are converted once, here.
+    the caller, not copied, and not to be written to; all others are converted once,
+    here.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from sktifa.contrast import pairs
+from sktifa.contrast import ranking
 from sktifa.contrast.pairs import (
     PairSettings,
     graph_distances,
@@ -189,11 +189,11 @@ def test_inputs_are_untouched_and_may_be_read_only():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_ranking_for_cuda_against_full_sort(monkeypatch, sparse):
     """The tensor operations that rank on CUDA, run here on the CPU."""
-    monkeypatch.setattr(pairs, "_rank_compiled", pairs._rank_on_device)
+    monkeypatch.setattr(ranking, "_rank_compiled", ranking._rank_on_device)
     monkeypatch.setattr(
-        pairs,
+        ranking,
         "_search",
-        lambda *pattern: pairs._reach(*map(torch.tensor, pattern)).numpy(),
+        lambda *pattern: ranking._reach(*map(torch.tensor, pattern)).numpy(),
     )
     X, A, p = _random_graph(130)
     features = csr_array(X) if sparse else X
@@ -212,11 +212,11 @@ def test_hops_from_some_anchors(device):
     anchors = torch.tensor([3, 80, 41], device=device)
     expected = shortest_path(A, unweighted=True)[[3, 80, 41]]
     for max_hops in (0, 1, 4):
-        ranking = pairs._Ranking(
+        searched = ranking.Ranking(
             crow, col, torch.ones(90, 1), None, PairSettings(max_hops=max_hops)
         )
         capped = np.where(expected > max_hops, max_hops + 1, expected)
-        np.testing.assert_array_equal(ranking.hops(anchors).cpu(), capped)
+        np.testing.assert_array_equal(searched.hops(anchors).cpu(), capped)
 
 
 def test_pairs_stay_on_the_device(device):
@@ -249,7 +249,7 @@ def test_only_the_direction_of_features_counts():
 def test_no_distance_becomes_an_index_out_of_range():
     total = np.zeros((1, 6), np.float32)
     total[0, 1:] = np.nan, np.inf, -np.inf, 1e30, 3
-    ranked = pairs._smallest(total, np.array([0]), 5)
+    ranked = ranking._smallest(total, np.array([0]), 5)
     assert ranked[0, 2] == 5 and sorted(ranked[0]) == [1, 2, 3, 4, 5]
 
 

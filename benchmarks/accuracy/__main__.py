@@ -241,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             commit=options.commit,
             deadline=begin + 60 * options.minutes,
             together=options.together,
+            begin=begin,
         )
     if options.train_only:
         return

@@ -79,6 +79,17 @@ class Lab:
         like took would not end before it; 0 trains nothing.
     together : int
         Most fits that are prepared at once, to be dealt to stacks.
+    begin : float, default=None
+        When the run began (as of `time.time`); None: now.
+    jobs : int
+        Processes that train side by side in the run.
+
+    Notes
+    -----
+    What a rebuild took is told by its outcomes, so that a killed run has told it up to
+    its last stack. An outcome's `seconds` are its process's; as `jobs` processes share
+    a device, it took `seconds / jobs` of that. `run` is when the run began, and `wall`
+    the seconds from there until the outcome was there. Older outcomes lack these three.
     """
 
     def __init__(
@@ -89,9 +100,12 @@ class Lab:
         commit: str = "",
         deadline: float = float("inf"),
         together: int = 100,
+        begin: float | None = None,
+        jobs: int = 1,
     ) -> None:
         self.checkpoint, self.device, self.commit = checkpoint, device, commit
         self.deadline, self.together = deadline, together
+        self.begin, self.jobs = time.time() if begin is None else begin, jobs
         self.known: dict[str, Outcome] = {}
         # What was asked for since this was last emptied.
         self.asked: dict[str, Fit] = {}
@@ -135,11 +149,29 @@ class Lab:
         return float(total[0]), float(total[1])
 
     @property
-    def spent(self) -> dict[str, float]:
-        """How many models were asked for, and the seconds that they took."""
+    def spent(self) -> dict[str, Any]:
+        """How many models were asked for, the seconds that they took, and in what runs.
+
+        A run's `wall` is from its beginning to the last of these models. Models of
+        which no run is recorded are in none.
+        """
         outcomes = [self.known.get(key, {}) for key in self.asked]
-        seconds = sum(one.get("seconds", 0.0) for one in outcomes)
-        return {"models": len(outcomes), "seconds": round(seconds, 1)}
+        told: dict[str, Any] = {"models": len(outcomes), "seconds": _seconds(outcomes)}
+        runs: dict[tuple[Any, ...], list[Outcome]] = {}
+        about = ("run", "device", "jobs", "commit")
+        for one in outcomes:
+            if "run" in one:
+                runs.setdefault(tuple(one[key] for key in about), []).append(one)
+        told["runs"] = [
+            {
+                **dict(zip(about, run, strict=True)),
+                "models": len(trained),
+                "seconds": _seconds(trained),
+                "wall": max(one["wall"] for one in trained),
+            }
+            for run, trained in sorted(runs.items())
+        ]
+        return told
 
     @property
     def devices(self) -> list[str]:
@@ -181,6 +213,9 @@ class Lab:
             "split": fit.split,
             "commit": self.commit,
             "device": self._place,
+            "run": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.begin)),
+            "wall": round(time.time() - self.begin, 1),
+            "jobs": self.jobs,
         }
         if isinstance(fitted, Exception):
             # A candidate that can't be trained is one that is not chosen. What fails
@@ -198,6 +233,10 @@ class Lab:
         if fit.measure:
             outcome[fit.measure] = MEASURES[fit.measure](fitted, data)
         return outcome
+
+
+def _seconds(outcomes: Sequence[Outcome]) -> float:
+    return round(sum(one.get("seconds", 0.0) for one in outcomes), 1)
 
 
 def _pack(right: NDArray[np.bool_]) -> str:

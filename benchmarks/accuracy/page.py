@@ -601,7 +601,37 @@ def _footnote(records: Sequence[Record]) -> str:
             "that they serve, took minutes of processes, several of them side by side: "
             + "; ".join(f"{spent:.0f} ({where})" for where, spent in minutes.items())
         )
+        lines.append(_wall(records))
     return "\n".join(f"- {line}." for line in lines) + "\n"
+
+
+def _wall(records: Sequence[Record]) -> str:
+    """Tell minutes of devices, as far as runs are recorded, each run's wall once."""
+    shares: dict[str, float] = {}
+    walls: dict[str, dict[str, float]] = {}
+    n_timed = 0
+    for record in records:
+        for run in record["spent"].get("runs", ()):
+            n_timed += run["models"]
+            device, begin = run["device"], run["run"]
+            share = run["seconds"] / run["jobs"]
+            shares[device] = shares.get(device, 0.0) + share
+            of_device = walls.setdefault(device, {})
+            of_device[begin] = max(run["wall"], of_device.get(begin, 0.0))
+    if not n_timed:
+        return "Wall time: not recorded"
+    told = [
+        f"{sum(walls[device].values()) / 60:.0f} minutes by the wall, of which they "
+        f"took {share / 60:.0f} ({device})"
+        for device, share in shares.items()
+    ]
+    n_models = sum(record["spent"]["models"] for record in records)
+    of_all = f"Of {n_timed:,} of the models it is" if n_timed < n_models else "It is"
+    return (
+        f"{of_all} recorded in what runs they were trained: from each run's beginning "
+        f"to the last of them, {'; '.join(told)}, a process's time divided by the "
+        "number side by side"
+    )
 
 
 def _effort(record: Record) -> str:

@@ -30,17 +30,17 @@ Cells = Mapping[Cell, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Trial:
-    """What a cell came to: the parameters chosen, and outcomes by split and seed.
+    """What a cell came to: what was chosen for it, and outcomes by split and seed.
 
-    `budget` says by what they were chosen; None: by an earlier run. `spent` tells of
+    `budget` says by what it was chosen; None: by an earlier run. `spent` tells of
     the models behind it, the search's included.
     """
 
     cell: Cell
-    parameters: Parameters
+    chosen: Parameters
     outcomes: list[list[Outcome]]
     budget: Budget | None
-    spent: dict[str, float]
+    spent: dict[str, Any]
 
     @property
     def candidates(self) -> int:
@@ -48,6 +48,11 @@ class Trial:
         if self.budget is None:
             return 0
         return self.budget.candidates if METHODS[chooser(self.cell)].space else 1
+
+    @property
+    def parameters(self) -> Parameters:
+        """What was chosen, and over it what the method changes."""
+        return {**self.chosen, **METHODS[self.cell.method].changes}
 
     @property
     def test(self) -> np.ndarray:
@@ -92,13 +97,13 @@ def try_cell(
 ) -> Trial:
     """Choose a cell's parameters and test them, as far as the lab has time."""
     method, chosen_by, lab.asked = METHODS[cell.method], None, {}
-    parameters = tuned.get(cell.graph, {}).get(chooser(cell), {}).get(cell.labels)
-    if parameters is None:
-        parameters = choose(METHODS[chooser(cell)], cell, budget, lab)
+    chosen = tuned.get(cell.graph, {}).get(chooser(cell), {}).get(cell.labels)
+    if chosen is None:
+        chosen = choose(METHODS[chooser(cell)], cell, budget, lab)
         chosen_by = budget
-    parameters = {**parameters, **method.changes}
+    parameters = {**chosen, **method.changes}
     outcomes = evaluate(method, cell, parameters, splits=splits, seeds=seeds, lab=lab)
-    return Trial(cell, parameters, outcomes, chosen_by, lab.spent)
+    return Trial(cell, chosen, outcomes, chosen_by, lab.spent)
 
 
 def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) -> None:
@@ -108,7 +113,9 @@ def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) 
         torch.set_num_threads(max(1, joblib.cpu_count() // n_jobs))
         begin = time.time()
         try:
-            trial = try_cell(cell, splits, seeds, budget, tuned, Lab(**lab))
+            trial = try_cell(
+                cell, splits, seeds, budget, tuned, Lab(jobs=n_jobs, **lab)
+            )
         except OutOfTimeError:
             told = "goes on in the next run"
         except Exception:
@@ -206,12 +213,12 @@ def read_tuned(results: Path) -> Tuned:
 
 
 def write_tuned(trials: Sequence[Trial], results: Path) -> None:
-    """Add what was chosen to the file of tuned hyper-parameters."""
+    """Add what cells chose, or the methods that they are like, to earlier choices."""
     tuned = read_tuned(results)
     for trial in trials:
-        cell, method = trial.cell, METHODS[trial.cell.method]
-        if method.space and method.like is None:
-            by_labels = tuned.setdefault(cell.graph, {}).setdefault(cell.method, {})
-            by_labels[cell.labels] = trial.parameters
+        cell, method = trial.cell, chooser(trial.cell)
+        if METHODS[method].space:
+            by_labels = tuned.setdefault(cell.graph, {}).setdefault(method, {})
+            by_labels[cell.labels] = trial.chosen
     if tuned:
         (results / TUNED).write_text(yaml.safe_dump(tuned))

@@ -73,6 +73,25 @@ def test_page_says_what_a_table_took(results):
     results("table1", [record(m, spent=spent, device=d) for m, d in devices.items()])
     assert "- 1,800 models in all" in module.page()
     assert "side by side: 3 (cuda); 2 (cpu)." in module.page()
+    assert "- Wall time: not recorded." in module.page()
+
+
+def test_page_says_what_the_runs_took_by_the_wall(results):
+    def spent(*runs):
+        told = [
+            {"run": run, "device": "cuda", "jobs": 3, "models": 2, "seconds": 180.0}
+            | {"wall": wall}
+            for run, wall in runs
+        ]
+        return {"models": 4, "seconds": 360.0, "runs": told}
+
+    # Both rows were trained in the first run, whose wall counts once, the longest.
+    rows = [spent(("1st", 60.0), ("2nd", 120.0)), spent(("1st", 240.0))]
+    results("table1", [record(m, spent=s) for m, s in zip("ab", rows, strict=True)])
+    told = module.page()
+    assert "Of 6 of the models it is recorded" in told
+    # Three times 180 s of processes, of which three share the device.
+    assert "6 minutes by the wall, of which they took 3 (cuda)" in told
 
 
 def test_verdict_says_where_a_claim_holds(results):

@@ -304,6 +304,46 @@ def test_what_was_not_run_is_left_out(block, gcn, tmp_path, monkeypatch):
     json.dumps(record)
 
 
+def test_what_is_spent_is_told_by_run(block, gcn, tmp_path, monkeypatch):
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    path, day = tmp_path / "checkpoint.jsonl", 86400
+
+    def spent(begin, splits, **lab):
+        lab = Lab(path, begin=begin, **lab)
+        return run.try_cell(CELL, splits, 2, BUDGET, {}, lab).spent
+
+    began = time.time() - day
+    (first,) = spent(began, 1, jobs=3, commit="abc")["runs"]
+    assert (first["models"], first["jobs"], first["commit"]) == (5 + 2, 3, "abc")
+    assert first["wall"] == pytest.approx(time.time() - began, abs=60)
+    assert 0 < first["seconds"] < 3 * day
+    # Another run trains another split alone, and the choice is known.
+    again = spent(began + 60, 2)
+    assert [one["models"] for one in again["runs"]] == [7, 2]
+    assert again["runs"][0] == first
+    assert again["models"] == 9
+    # Outcomes from before runs were recorded are in none.
+    lines = [json.loads(line) for line in path.read_text().split("\n") if line]
+    for line in lines[:7]:
+        del line["run"], line["wall"], line["jobs"]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    told = spent(began, 2)
+    assert told["runs"] == again["runs"][1:]
+    assert told["models"] == 9
+
+
+def test_choices_that_others_take_over_are_kept(block, gcn, tmp_path, monkeypatch):
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    ablated = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})
+    monkeypatch.setitem(methods.METHODS, "GCN, ablated", ablated)
+    path, cell = tmp_path / "checkpoint.jsonl", Cell("GCN, ablated", "block", 5)
+    trial = run.try_cell(cell, 1, 1, BUDGET, {}, Lab(path))
+    run.write_tuned([trial], tmp_path)
+    # Its own changes are no choice.
+    assert run.read_tuned(tmp_path) == {"block": {"GCN": {5: {"learning_rate": 0.05}}}}
+    assert trial.parameters == {"learning_rate": 0.05, "dropout": 0.1}
+
+
 def test_right_nodes_say_the_accuracy(block, gcn, tmp_path):
     lab = Lab(tmp_path / "checkpoint.jsonl")
     outcome = evaluate(gcn, CELL, {}, splits=1, seeds=1, lab=lab)[0][0]

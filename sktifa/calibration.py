@@ -20,19 +20,8 @@ def deal_folds(
 ) -> list[NDArray[np.int64]]:
     """Deal labelled nodes into folds so that no class is ever without a label.
 
-    Parameters
-    ----------
-    codes : ndarray of int64, shape (n,)
-        The class of each labelled node.
-    n_folds : int
-        Number of folds, at most; fewer where there are fewer nodes.
-    random_state : int, RandomState or None, default=None
-        Shuffles the nodes of each class.
-
-    Returns
-    -------
-    list of ndarray of int64
-        Positions of each fold's nodes, sorted. A class's only node is in none.
+    There are fewer than `n_folds` where there are fewer nodes. Returned are the
+    positions of each fold's nodes, sorted; a class's only node is in none.
 
     Examples
     --------

@@ -125,18 +125,10 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
 def free_memory(device: str | torch.device = "cpu") -> int:
     """Measure how many bytes are free on a device.
 
-    Parameters
-    ----------
-    device : str or torch.device, default="cpu"
-        A torch device that is there.
-
-    Returns
-    -------
-    int
-        On a GPU what the driver has free and what torch's allocator keeps for reuse.
-        Elsewhere what the system could give without swapping, or what is left of the
-        limit of this process's control group (a container, a job of a scheduler) where
-        that is less.
+    On a GPU what the driver has free and what torch's allocator keeps for reuse.
+    Elsewhere what the system could give without swapping, or what is left of the limit
+    of this process's control group (a container, a job of a scheduler) where that is
+    less.
 
     Examples
     --------

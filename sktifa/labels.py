@@ -104,18 +104,7 @@ def encode_labels(
 
 
 def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bool_]:
-    """Tell which entries are labels.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Labels.
-    missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node, as in `encode_labels`.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
+    """Tell which entries of `y` are labels, as `encode_labels` does.
 
     Examples
     --------
@@ -147,19 +136,7 @@ def has_unlabelled(y: Any, missing_label: MissingLabel = -1) -> bool:
 
 
 def with_unlabelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[Any]:
-    """Append an entry that is no label.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Labels.
-    missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node, as in `encode_labels`.
-
-    Returns
-    -------
-    ndarray of object, shape (n + 1,)
-        None where there is no label.
+    """Append an entry that is no label; None where there is none, as objects.
 
     Examples
     --------
@@ -176,26 +153,10 @@ def with_unlabelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[A
 def find_classes(
     found: NDArray[Any], classes: NDArray[Any], name: str = "y"
 ) -> NDArray[np.int64]:
-    """Find labels among the classes of a fit.
+    """Find labels of `encode_labels` among the classes of a fit.
 
-    Parameters
-    ----------
-    found : ndarray of shape (n,)
-        Labels, as `encode_labels` returns them.
-    classes : ndarray of shape (n_classes,)
-        The classes of a fit.
-    name : str, default="y"
-        What the labels are called in messages.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        Their positions; -1 for a label that is none of the classes.
-
-    Raises
-    ------
-    LabelError
-        If the ones are strings and the others numbers.
+    Returns their positions; -1 for a label that is none of the classes. Refused are
+    strings among numbers, and numbers among strings.
 
     Examples
     --------
@@ -222,24 +183,8 @@ def check_enough_classes(
 ) -> None:
     """Check that there are two classes, and that no third one was taken for none.
 
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Labels.
-    codes, classes : ndarray
-        What `encode_labels` has made of them.
-    missing_label : int, float, str or None, default=-1
-        What marked the unlabelled nodes.
-
-    Raises
-    ------
-    LabelError
-        If there is one class only.
-
-    Warns
-    -----
-    LabelWarning
-        If the classes may well be -1, 0 and 1, and -1 is `missing_label`.
+    Warns where the classes may well be -1, 0 and 1, and -1 is `missing_label`. `codes`
+    and `classes` are what `encode_labels` has made of `y`.
     """
     n_missing = int(np.count_nonzero(codes < 0))
     if len(classes) < 2:
@@ -275,25 +220,9 @@ def class_weights(
 ) -> NDArray[np.float64]:
     """Work out the weight of each class.
 
-    Parameters
-    ----------
-    class_weight : dict, "balanced" or None
-        Weights by label, 1 for labels that are not in it; or inversely proportional to
-        the number of nodes.
-    codes : ndarray of int64, shape (n,)
-        Class of each node, -1 for none.
-    classes : ndarray of shape (n_classes,)
-        The labels.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_classes,)
-
-    Raises
-    ------
-    ParameterError
-        If a weight is negative or not finite, or is given for what is no class while
-        a class has none.
+    By label, 1 for labels that are not in the dict, or in inverse proportion to the
+    number of nodes. Refused are weights that are negative or not finite, or given for
+    what is no class while a class has none.
 
     Examples
     --------
@@ -325,24 +254,7 @@ def class_weights(
 
 
 def node_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    """Check the weights of nodes or rows.
-
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,) or None
-        Weights, finite and not negative; None gives each the weight 1.
-    n : int
-        Number of (selected) nodes.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-
-    Raises
-    ------
-    LabelError
-        Naming the first bad weight, or what is wrong with the shape or type.
-    """
+    """Check the weights of n nodes or rows, finite and not negative; None is 1."""
     if sample_weight is None:
         return np.ones(n)
     if np.ma.is_masked(sample_weight):

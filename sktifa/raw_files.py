@@ -151,21 +151,9 @@ def missing_files(folder: Path, names: Iterable[str]) -> DatasetError:
 
 
 def fetch_files(folder: Path, urls: dict[str, str], download_if_missing: bool) -> None:
-    """Fetch those files of a folder that are not there.
+    """Fetch those files of a folder that are not there, by name and address.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the raw files; made where needed.
-    urls : dict of str to str
-        The address of each file, by its name in the folder.
-    download_if_missing : bool
-        Fetch files, or only say which are missing.
-
-    Raises
-    ------
-    DatasetError
-        If a file is neither there nor to be had.
+    Or, without leave to download, say which are missing.
     """
     missing = [name for name in urls if not (folder / name).exists()]
     if missing and not download_if_missing:
@@ -177,23 +165,9 @@ def fetch_files(folder: Path, urls: dict[str, str], download_if_missing: bool) -
 
 
 def fetch_archive(folder: Path, url: str, name: str, missing: list[str]) -> None:
-    """Fetch an archive whose folder `name` becomes `folder`.
+    """Fetch a zip archive whose folder `name` becomes `folder`.
 
-    Parameters
-    ----------
-    folder : Path
-        What to make of it, not there yet or without files.
-    url : str
-        Address of the zip archive.
-    name : str
-        The folder in the archive.
-    missing : list of str
-        The files that are not there, for messages.
-
-    Raises
-    ------
-    DatasetError
-        If it is not to be had.
+    That isn't there yet, or without the files that messages call `missing`.
     """
     with _fetching(folder, missing), _opened(url) as answer:
         folder.parent.mkdir(parents=True, exist_ok=True)

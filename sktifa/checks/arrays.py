@@ -20,23 +20,9 @@ __all__ = ["as_array", "as_numbers"]
 def as_array(values: Any, name: str) -> NDArray[Any]:
     """Read an array, nested lists, a frame or a tensor on any device as an array.
 
-    Parameters
-    ----------
-    values : array-like or tensor
-        What was given.
-    name : str
-        What messages call it.
-
-    Returns
-    -------
-    ndarray
-        Of any dtype; shares memory with `values` where it can.
-
-    Raises
-    ------
-    GraphError
-        If it can't be read, such as lists of unequal length or a tensor without data,
-        or has masked entries, whose values nobody is to see.
+    It shares memory with `values` where it can. What can't be read is refused, such as
+    lists of unequal length or a tensor without data, and so are masked entries, whose
+    values nobody is to see.
 
     Examples
     --------
@@ -69,24 +55,10 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
 
 
 def as_numbers(values: Any, name: str) -> NDArray[Any] | sp.csr_array:
-    """Read an array of numbers, as `as_array` does.
+    """Read an array of numbers, as `as_array` does; missing values become NaN.
 
-    Parameters
-    ----------
-    values : array-like, tensor or sparse matrix
-        Sparse ones of either kind stay sparse, and pass `check_sparse`. Missing
-        values of any kind become NaN.
-    name : str
-        What messages call it.
-
-    Returns
-    -------
-    ndarray of bool, integers or floats, or csr_array of float32
-
-    Raises
-    ------
-    GraphError
-        If it can't be read, or holds anything but real numbers.
+    Sparse matrices of either kind stay sparse, and pass `check_sparse`. What holds
+    anything but real numbers is refused.
 
     Examples
     --------

@@ -18,25 +18,7 @@ __all__ = ["check_adjacency", "check_matrix", "check_rows"]
 def check_matrix(
     values: Any, name: str, *, dtype: DTypeLike = np.float32
 ) -> NDArray[Any] | sp.csr_array:
-    """Check a matrix of finite numbers that a function takes.
-
-    Parameters
-    ----------
-    values : array-like, tensor or sparse of shape (n, m)
-        What was given.
-    name : str
-        What messages call it.
-    dtype : dtype, default=float32
-        Of a dense result; a sparse one is of float32.
-
-    Returns
-    -------
-    ndarray or csr_array
-
-    Raises
-    ------
-    GraphError
-        If it is none.
+    """Check a matrix of finite numbers; a sparse one comes back in float32.
 
     Examples
     --------
@@ -65,21 +47,8 @@ def check_matrix(
 def check_rows(X: Any) -> Any:
     """Check rows of features that an estimator takes in place of a graph.
 
-    Parameters
-    ----------
-    X : array-like or sparse of shape (n, n_features)
-        Rows, before any other check has converted them.
-
-    Returns
-    -------
-    array-like or csr_array of float32
-        Sparse rows are checked and tensors read; the rest is for scikit-learn's own
-        checks.
-
-    Raises
-    ------
-    GraphError
-        If they are broken, or the adjacency of a graph.
+    Before anything else has converted them: sparse rows are checked, tensors read, and
+    the adjacency of a graph is refused; the rest is for scikit-learn's own checks.
 
     Examples
     --------
@@ -125,22 +94,8 @@ def _is_adjacency(X: Any) -> bool:
 def check_adjacency(adjacency: Any, *, dtype: DTypeLike = np.float32) -> sp.csr_array:
     """Check an adjacency that a function takes without a `Graph`.
 
-    Parameters
-    ----------
-    adjacency : sparse array or sparse matrix of shape (n, n)
-        Symmetric, weights finite and not negative.
-    dtype : dtype, default=float32
-        Of the weights.
-
-    Returns
-    -------
-    csr_array of `dtype`, shape (n, n)
-        With sorted indices and without duplicates.
-
-    Raises
-    ------
-    GraphError
-        If it is none.
+    It must be symmetric, with finite weights that are not negative; it comes back with
+    sorted indices and without duplicates.
 
     Examples
     --------

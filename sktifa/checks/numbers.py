@@ -13,25 +13,9 @@ __all__ = ["check_count", "check_real"]
 
 
 def check_count(value: Any, name: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
-    """Check a whole number.
+    """Check a whole number between `low` and `high`, both included.
 
-    Parameters
-    ----------
-    value : int
-        What was given. A float is none, however whole, and a boolean neither.
-    name : str
-        What messages call it.
-    low, high : int, default=0, 2**63 - 1
-        Its range, both ends included.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ParameterError
-        If it is none, or outside the range.
+    A float is none, however whole, and a boolean neither.
 
     Examples
     --------
@@ -59,27 +43,7 @@ def check_real(
     high: float = np.finfo(np.float64).max,
     open: bool = False,
 ) -> float:
-    """Check a finite number.
-
-    Parameters
-    ----------
-    value : float
-        What was given.
-    name : str
-        What messages call it.
-    low, high : float, default=0.0 and the largest float
-        Its range, both ends included.
-    open : bool, default=False
-        Leave the lower end out.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ParameterError
-        If it is no number, or outside the range.
+    """Check a finite number from `low`, which `open` leaves out, to `high`.
 
     Examples
     --------

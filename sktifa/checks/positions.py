@@ -16,22 +16,8 @@ __all__ = ["check_positions"]
 def check_positions(index: NDArray[Any], n: int) -> NDArray[np.int64]:
     """Turn a mask or positions among `n` selected nodes into positions.
 
-    Parameters
-    ----------
-    index : ndarray
-        A mask of `n` booleans, or whole numbers from ``-n`` to ``n - 1``.
-    n : int
-        Number of selected nodes.
-
-    Returns
-    -------
-    ndarray of int64
-
-    Raises
-    ------
-    NodeIndexError
-        If it is neither, or `n` zeros and ones, which would be meant as a mask and
-        read as positions.
+    Refused are also `n` zeros and ones, which would be meant as a mask and read as
+    positions.
 
     Examples
     --------

@@ -51,14 +51,12 @@ def check_sparse(
     finite: bool = True,
     dtype: DTypeLike | None = np.float32,
 ) -> sp.csr_array:
-    """Check a sparse matrix of any format and make a CSR array of it.
+    """Check a sparse matrix or tensor of any format and make a CSR array of it.
 
     Parameters
     ----------
-    matrix : sparse array, matrix or tensor of shape (n, m)
-        Of numbers, in any format.
-    name : str
-        What messages call it.
+    matrix, name
+        What was given, and what messages call it.
     duplicates : {"sum", "keep"}, default="sum"
         Entries given more than once are summed, as everywhere in SciPy, and indices
         sorted; or both stay as they are.
@@ -69,14 +67,8 @@ def check_sparse(
 
     Returns
     -------
-    csr_array of `dtype`, shape (n, m)
+    csr_array
         Shares the arrays that need no change with `matrix`.
-
-    Raises
-    ------
-    GraphError
-        If an index points outside the matrix, its arrays don't fit each other, or a
-        value is no real number, or not finite.
 
     Examples
     --------

@@ -132,23 +132,7 @@ def prepare(
 ) -> Problem:
     """Turn data into a problem, and set what the estimator knows of them.
 
-    Parameters
-    ----------
-    estimator : GNNClassifier or TIFAGCLClassifier
-        With the parameters to train with, which are checked.
-    X, y, X_val, y_val, sample_weight
-        As for `fit`.
-    device : torch.device
-        Where propagation and pairs are computed.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    SktifaError, InvalidParameterError
-        As `fit` does.
+    Parameters are checked here. Propagation and pairs are computed on the device.
     """
     estimator._validate_params()
     random_state = check_random_state(estimator.random_state)

@@ -119,19 +119,8 @@ class Answers:
         return lines
 
 
-def confidence_interval(right: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval for a share.
-
-    Parameters
-    ----------
-    right, n : int
-        How many of how many.
-    z : float, default=1.96
-        Quantile of the normal distribution; 1.96 for 95 %.
-
-    Returns
-    -------
-    low, high : float
+def confidence_interval(right: int, n: int) -> tuple[float, float]:
+    """Return Wilson's interval of 95 % for a share, of how many are right.
 
     Examples
     --------
@@ -139,7 +128,7 @@ def confidence_interval(right: int, n: int, z: float = 1.96) -> tuple[float, flo
     >>> [round(end, 3) for end in confidence_interval(10, 10)]
     [0.722, 1.0]
     """
-    share = right / n
+    share, z = right / n, 1.96
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     return float(middle - half), float(middle + half)

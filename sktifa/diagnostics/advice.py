@@ -69,9 +69,9 @@ def give_advice(
     )
 
 
-def classes_in_words(classes: dict[str, int], most: int = 12) -> str:
+def classes_in_words(classes: dict[str, int]) -> str:
     """List classes with their labels, the first few of many."""
-    shown = [f"{label}: {count:,}" for label, count in list(classes.items())[:most]]
+    shown = [f"{label}: {count:,}" for label, count in list(classes.items())[:12]]
     more = len(classes) - len(shown)
     return ", ".join(shown) + (f" and {more} more classes" if more else "")
 

@@ -48,23 +48,7 @@ def new_axes(
 ) -> Any:
     """Make a figure that ``plt.show()`` shows; return its array of axes, two-dim.
 
-    Parameters
-    ----------
-    n_rows, n_columns : int, default=1
-        Panels.
-    width, height : float, default=6.0, 4.0
-        Inches a panel.
-    share_y : bool, default=False
-        Whether panels have one scale.
-
-    Returns
-    -------
-    ndarray of Axes, shape (n_rows, n_columns)
-
-    Raises
-    ------
-    MissingPackageError
-        If matplotlib is not installed.
+    Width and height are inches a panel; `share_y` gives panels one scale.
     """
     try:
         import matplotlib.pyplot as plt

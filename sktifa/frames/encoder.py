@@ -255,11 +255,11 @@ def warn_of_empty(table: Table, names: Iterable[Any]) -> None:
         )
 
 
-def listed(names: Iterable[Any], most: int = 8) -> str:
+def listed(names: Iterable[Any]) -> str:
     """Name some columns, and say how many more there are."""
     shown = [str(name) for name in names]
-    more = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(shown) - 8
+    return ", ".join(shown[:8]) + (f" and {more} more" if more > 0 else "")
 
 
 def _numbers(table: Table, names: list[Any]) -> NDArray[np.float64]:

@@ -120,20 +120,8 @@ def join(
 def labels_of(column: Column) -> NDArray[Any]:
     """Return labels as classifiers take them.
 
-    Parameters
-    ----------
-    column : Column
-        Of anything but times.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Whole numbers as int64 with -1 where missing; text as objects with None.
-
-    Raises
-    ------
-    LabelError
-        If the column holds times.
+    Whole numbers as int64 with -1 where missing; text as objects with None. Times are
+    refused.
 
     Examples
     --------

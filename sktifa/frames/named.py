@@ -22,27 +22,8 @@ def by_name(
 ) -> Any:
     """Put one value or row beside each name.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,) or (n, n_columns)
-        In the order of the names.
-    names : ndarray of shape (n,) or pandas Index
-        What the index holds, or in polars, which has none, the column "node".
-    columns : iterable, default=None
-        Names of the columns.
-    library : {"pandas", "polars"}, default="pandas"
-        Which data frames.
-    title : str, default=None
-        Name of a single column.
-
-    Returns
-    -------
-    pandas.Series, pandas.DataFrame or polars.DataFrame
-
-    Raises
-    ------
-    MissingPackageError
-        If the library is not installed.
+    Names become the index, or in polars, which has none, the column "node". `columns`
+    names the columns of a table, `title` a single one.
 
     Examples
     --------

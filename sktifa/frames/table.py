@@ -271,23 +271,7 @@ class FileTable(Table):
 
 
 def as_table(frame: Any, name: str) -> Table:
-    """Make a table of a data frame; a table is returned as it is.
-
-    Parameters
-    ----------
-    frame : DataFrame of pandas or polars, Table of pyarrow, or Table
-        Any frame that narwhals reads.
-    name : str
-        What messages call it.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    GraphError
-        If it is no data frame.
+    """Make a table of any frame that narwhals reads; a table is returned as it is.
 
     Examples
     --------
@@ -303,26 +287,8 @@ def as_table(frame: Any, name: str) -> Table:
 def read_table(path: str | os.PathLike[str]) -> Table:
     """Read a file of separated values (with a header) or of Parquet.
 
-    Parameters
-    ----------
-    path : path
-        Ending in .csv, .tsv or .txt (UTF-8, separated by commas, semicolons or tabs)
-        or in .parquet or .pq (pyarrow reads it).
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    DatasetError
-        If there is no such file.
-    GraphError
-        Naming the first bad line.
-    ParameterError
-        If the ending is another one.
-    MissingPackageError
-        If pyarrow is needed and not installed.
+    Its name ends in .csv, .tsv or .txt (UTF-8, separated by commas, semicolons or tabs)
+    or in .parquet or .pq (pyarrow reads it). What is wrong with it names the line.
     """
     path = Path(path)
     if not path.is_file():
@@ -515,21 +481,7 @@ def _int64_or_objects(ids: NDArray[Any]) -> NDArray[Any]:
 def column_of(values: Sequence[Any], where: str) -> Column:
     """Tell what Python objects are, None where one is missing.
 
-    Parameters
-    ----------
-    values : sequence
-        Numbers, text, flags, times, or text and numbers mixed.
-    where : str
-        What messages call them.
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    GraphError
-        If one is something else.
+    They may be numbers, text, flags, times, or text and numbers mixed.
 
     Examples
     --------

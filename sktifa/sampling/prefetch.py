@@ -32,29 +32,12 @@ def prefetch(
     n_threads: int = 1,
     ahead: int = 2,
 ) -> Iterator[T]:
-    """Yield ``draw(item)`` of each item in order, drawn ahead in threads.
+    """Yield ``draw(item)`` of each item in order, drawn `ahead` in threads.
 
-    On CUDA each thread works on a stream of its own, beside the one that trains;
-    `draw` must return with its work on that stream done. What it returns may have
-    ``record_stream``, as tensors and PyG's data have.
-
-    Parameters
-    ----------
-    draw : callable
-        Runs in a thread; kernels that hold no lock run beside the training.
-    items : iterable
-        One argument of `draw` each.
-    device : torch.device
-        Where the results lie.
-    n_threads : int, default=1
-        Threads that draw.
-    ahead : int, default=2
-        Results drawn or in work beyond the one in use.
-
-    Yields
-    ------
-    object
-        What `draw` returned.
+    On CUDA each thread works on a stream of its own, beside the one that trains; `draw`
+    must return with its work on that stream done. What it returns may have
+    ``record_stream``, as tensors and PyG's data have. Kernels that hold no lock run
+    beside the training.
     """
     on_gpu = device.type == "cuda"
     caller = torch.cuda.current_stream(device) if on_gpu else None

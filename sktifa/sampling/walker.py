@@ -52,19 +52,8 @@ def arc_distances(
 ) -> Tensor:
     """Compute Eq. 12 on the arcs: D^g(i, j) = KL(p_i ‖ p_j), scaled to [0, 1].
 
-    Parameters
-    ----------
-    graph : DeviceGraph
-        Symmetric.
-    distribution : Tensor of shape (n_nodes, n_classes)
-        Label distribution of each node, rows sum to 1.
-    dtype : torch.dtype, default=torch.float32
-        What to compute in.
-
-    Returns
-    -------
-    Tensor of `dtype`, shape (n_arcs,)
-        On the device of the graph. All 0 where all arcs are equally far.
+    The graph is symmetric, rows of the distribution sum to 1. All 0 where all arcs are
+    equally far.
     """
     n, n_arcs, tiny = graph.n_nodes, len(graph.col), torch.finfo(torch.float32).tiny
     if not n_arcs:

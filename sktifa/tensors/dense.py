@@ -18,18 +18,7 @@ _WIDE = 16
 
 
 def matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply each model's matrices.
-
-    Parameters
-    ----------
-    x : Tensor of shape (n_models, n, m)
-        Hidden layers.
-    weight : Tensor of shape (n_models, m, width)
-        Weights.
-
-    Returns
-    -------
-    Tensor of shape (n_models, n, width)
+    """Multiply each model's matrices, (n_models, n, m) by (n_models, m, width).
 
     Examples
     --------
@@ -54,21 +43,7 @@ class _Product(torch.autograd.Function):
 
 
 def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
-    """Add the bias, cut off what is negative and drop entries.
-
-    Parameters
-    ----------
-    h : Tensor of shape (n_models, n, width)
-        What a layer's product gives.
-    bias : Tensor of shape (n_models, width)
-        Each model's.
-    drawn : Drawn or None
-        Dropout.
-
-    Returns
-    -------
-    Tensor of shape (n_models, n, width)
-    """
+    """Add each model's bias, cut off what is negative and drop entries."""
     return _Activation.apply(h, bias, drawn)
 
 
@@ -92,19 +67,10 @@ class _Activation(torch.autograd.Function):
 
 
 def log_softmax(x: Tensor) -> Tensor:
-    """Return log-probabilities along the last dimension.
+    """Return log-probabilities along the last dimension, of (n_models, n, n_classes).
 
     A CPU's vectors are filled along a row, and a row of seven classes fills none:
     there each model's matrix is laid down first.
-
-    Parameters
-    ----------
-    x : Tensor of shape (n_models, n, n_classes)
-        Scores.
-
-    Returns
-    -------
-    Tensor of shape (n_models, n, n_classes)
 
     Examples
     --------

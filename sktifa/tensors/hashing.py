@@ -21,16 +21,8 @@ FACTORS = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
 def mixed(key: Tensor, number: Tensor | int) -> Tensor:
     """Return 64 bits that a key and a number determine; they broadcast.
 
-    Parameters
-    ----------
-    key : Tensor of int64
-        A seed, or what this function has made of one.
-    number : Tensor of int64 or int
-        Tells apart what is drawn with one key.
-
-    Returns
-    -------
-    Tensor of int64
+    A key is a seed, or what this function has made of one; numbers tell apart what is
+    drawn with it.
 
     Examples
     --------

@@ -26,9 +26,7 @@ _PART_SIZES = (8, 16, 32)
 __all__ = ["Adjacency", "csr_product", "index_tensor", "to_csr", "value_tensor"]
 
 
-def to_csr(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def to_csr(matrix: sparse.csr_array, device: torch.device) -> Tensor:
     """Copy a scipy CSR matrix to a device as a torch CSR tensor.
 
     Indices become int32, which is what MKL and cuSPARSE work in.
@@ -36,7 +34,7 @@ def to_csr(
     return _csr(
         index_tensor(matrix.indptr, device),
         index_tensor(matrix.indices, device),
-        value_tensor(matrix.data, device).to(dtype),
+        value_tensor(matrix.data, device).float(),
         matrix.shape,
     )
 

@@ -163,47 +163,24 @@ class Adjacency:
         """Number of arcs, diagonal slots left out."""
         return self.col.shape[0] - self.n_nodes
 
-    def flips(
-        self,
-        removed_arcs: Tensor,
-        added_edges: Tensor,
-        added_weight: Tensor | None = None,
-        n_models: int = 1,
-    ) -> Flips:
-        """Say what takes some arcs from the graph, and puts other edges there.
+    def flips(self, removed_arcs: Tensor, added_edges: Tensor) -> Flips:
+        """Say what takes some arcs from one graph, and puts other edges there.
 
         Parameters
         ----------
         removed_arcs : Tensor of int64
-            Positions in the arrays the graph was built from, counted through all
-            models, each arc once and both directions. A position past the end is no
-            arc, so that the number of entries can stay the same from view to view.
+            Positions in the arrays the graph was built from, both directions.
         added_edges : Tensor of int64, shape (2, m)
-            Node pairs, counted through all models, each edge once.
-        added_weight : Tensor of float32, shape (m,), default=None
-            Their weights; None gives each the mean edge weight. An edge of weight 0
-            is none.
-        n_models : int, default=1
-            Number of models.
+            Node pairs, each edge once. They get the mean edge weight.
         """
-        if added_weight is None:
-            added_weight = self.mean_weight.expand(added_edges.shape[1])
-        target, source, weight = added_edges[0], added_edges[1], added_weight
-        target, source = torch.cat([target, source]), torch.cat([source, target])
-        weight = weight.repeat(2)
-        if self.n_arcs:
-            there = removed_arcs < n_models * self.n_arcs
-            arc = removed_arcs % self.n_arcs
-            first = removed_arcs.div(self.n_arcs, rounding_mode="floor") * self.n_nodes
-            slot = self._slot_of_arc.index_select(0, arc)
-            first = torch.where(there, first, 0)
-            lost = torch.where(there, -self.weight.index_select(0, slot), 0.0)
-            target = torch.cat([first + self.row.index_select(0, slot), target])
-            source = torch.cat([first + self.col.index_select(0, slot), source])
-            weight = torch.cat([lost, weight])
-        degree = self.degree.expand(n_models, -1).flatten()
-        degree = degree.index_add(0, target, weight).clamp_(min=0)
-        return Flips(target, source, weight, degree.view(n_models, -1))
+        slot = self._slot_of_arc.index_select(0, removed_arcs)
+        added = self.mean_weight.expand(2 * added_edges.shape[1])
+        one_way = torch.cat([added_edges, added_edges.flip(0)], dim=1)
+        target = torch.cat([self.row.index_select(0, slot), one_way[0]])
+        source = torch.cat([self.col.index_select(0, slot), one_way[1]])
+        weight = torch.cat([-self.weight.index_select(0, slot), added])
+        degree = self.degree[0].index_add(0, target, weight).clamp_(min=0)
+        return Flips(target, source, weight, degree[None])
 
     def perturbed(self, flips: Flips) -> Adjacency:
         """Return the graph that each model sees."""

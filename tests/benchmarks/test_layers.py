@@ -8,7 +8,7 @@ from torch_geometric import nn as pyg
 from benchmarks.baselines import layers
 from sktifa import make_block_graph
 from sktifa.contrast.perturbation import GraphPerturber
-from sktifa.tensors.sparse import Adjacency
+from sktifa.tensors.sparse import Adjacency, Flips
 
 CPU = torch.device("cpu")
 N_IN, N_OUT = 5, 16
@@ -97,17 +97,15 @@ def test_stack_is_pygs_convolution(graph, kind, of_pyg, perturbed):
         views = [perturber.draw(np.random.default_rng(i)) for i in range(2)]
         removed = [torch.from_numpy(view.removed_arcs) for view in views]
         added = [torch.from_numpy(view.added_edges) for view in views]
-        own = [
-            shared.perturbed(shared.flips(*parts))
-            for parts in zip(removed, added, strict=True)
-        ]
-        none = torch.tensor([2 * shared.n_arcs])
-        flips = shared.flips(
-            torch.cat([removed[0], none, removed[1] + shared.n_arcs]),
-            torch.cat([added[0], added[1] + 60], dim=1),
-            n_models=2,
+        flips = [shared.flips(*parts) for parts in zip(removed, added, strict=True)]
+        own = [shared.perturbed(one) for one in flips]
+        stacked_flips = Flips(
+            torch.cat([flips[0].target, flips[1].target + 60]),
+            torch.cat([flips[0].source, flips[1].source + 60]),
+            torch.cat([one.weight for one in flips]),
+            torch.cat([one.degree for one in flips]),
         )
-        seen = shared.perturbed(flips)
+        seen = shared.perturbed(stacked_flips)
     x = torch.rand(2, 60, N_IN, requires_grad=True)
     out, probe = stacked(x, seen, None), torch.rand(60, N_OUT)
     for model, (conv, its) in enumerate(zip(map(of_pyg, models), own, strict=True)):

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from sktifa.tensors.features import Features
 from sktifa.tensors.kernels import Drawn
-from sktifa.tensors.sparse import Adjacency
+from sktifa.tensors.sparse import Adjacency, Flips
 
 CPU = torch.device("cpu")
 
@@ -83,6 +83,19 @@ def test_propagation_and_its_gradient_equal_dense_steps(steps, n_models, device)
     torch.testing.assert_close(grad.double().cpu(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def stacked(flips):
+    """Make the flips of a stack of models of one each."""
+    ends = [
+        torch.cat([getattr(one, end) + 30 * i for i, one in enumerate(flips)])
+        for end in ("target", "source")
+    ]
+    return Flips(
+        *ends,
+        torch.cat([one.weight for one in flips]),
+        torch.cat([one.degree for one in flips]),
+    )
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, device):
     dense = random_graph(weighted=weighted)
@@ -93,23 +106,21 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
     added = np.array([[3, 3, 0], [5, 9, 3]])
     assert not dense[added[0], added[1]].any()
     removed, changed = [], []
-    for model, step in enumerate((7, 4)):
+    for step in (7, 4):
         chosen = set(arcs[::step])
         gone = [p for p, (u, v) in enumerate(arcs) if {(u, v), (v, u)} & chosen]
         of_model = dense.copy()
         of_model[row[gone], matrix.indices[gone]] = 0
-        of_model[added[0], added[1]] = of_model[added[1], added[0]] = 1.5
+        of_model[added[0], added[1]] = of_model[added[1], added[0]] = matrix.data.mean()
         changed.append(of_model)
-        removed += [model * matrix.nnz + p for p in gone]
-    edges = np.hstack([added, added + 30])
-    perturbed = graph.perturbed(
+        removed.append(gone)
+    flips = [
         graph.flips(
-            torch.tensor([*removed, 2 * matrix.nnz], device=device),
-            torch.from_numpy(edges).to(device),
-            torch.full((6,), 1.5, device=device),
-            n_models=2,
+            torch.tensor(gone, device=device), torch.from_numpy(added).to(device)
         )
-    )
+        for gone in removed
+    ]
+    perturbed = graph.perturbed(stacked(flips))
     h = torch.randn(2, 30, 5, generator=torch.Generator().manual_seed(0))
     ours = h.to(device).requires_grad_()
     for product, made in [
@@ -130,13 +141,7 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
             grad.double().cpu(), 2 * operator.mT @ expected, rtol=1e-4, atol=1e-4
         )
     for model, one in enumerate(changed):
-        of_model = [p % matrix.nnz for p in removed if p // matrix.nnz == model]
-        flips = graph.flips(
-            torch.tensor(of_model, device=device),
-            torch.from_numpy(added).to(device),
-            torch.full((3,), 1.5, device=device),
-        )
-        alone = graph.perturbed(flips)
+        alone = graph.perturbed(flips[model])
         rebuilt = np.zeros_like(dense)
         source, target = alone.edge_index.cpu().numpy()
         weight = alone.edge_weight
@@ -148,11 +153,8 @@ def test_perturbed_adjacencies_equal_those_of_the_perturbed_matrices(weighted, d
 def test_padding_changes_nothing(device):
     matrix = sparse.csr_array(random_graph(weighted=True))
     graph = Adjacency.from_csr(matrix, device)
-    flips = graph.flips(
-        torch.full((4,), matrix.nnz, device=device),
-        torch.zeros((2, 3), dtype=torch.int64, device=device),
-        torch.zeros(3, device=device),
-    )
+    nowhere = torch.zeros(4, dtype=torch.int64, device=device)
+    flips = Flips(nowhere, nowhere, torch.zeros(4, device=device), graph.degree)
     nothing = graph.perturbed(flips)
     h = torch.randn(1, 30, 4, generator=torch.Generator().manual_seed(0)).to(device)
     torch.testing.assert_close(nothing.normalized(h), graph.normalized(h))

@@ -40,6 +40,11 @@ from sktifa.exceptions import DatasetError
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 NAMES = sorted(EXPERIMENTS | FACTS)
+# What every record tells, of those that no model stands behind.
+NO_MODEL = dict.fromkeys(
+    ("method", "graph", "test_mean", "test_std", "val_mean")
+    + ("n_splits", "n_seeds", "params")
+)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -156,7 +161,11 @@ def facts(name: str, options: argparse.Namespace) -> list[Record]:
     tell, graphs = FACTS[name]
     asked = [g for g in graphs if options.graphs is None or g in options.graphs]
     place = {"device": "cpu", "commit": options.commit}
-    return [record | place for graph in available(asked) for record in tell(graph)]
+    return [
+        NO_MODEL | record | place
+        for graph in available(asked)
+        for record in tell(graph)
+    ]
 
 
 def keep(name: str, records: Sequence[Record], results: Path) -> None:

@@ -71,6 +71,13 @@ class Method:
         """The spaces, one or several."""
         return [self.space] if isinstance(self.space, Mapping) else list(self.space)
 
+    def is_plain(self, parameters: Parameters) -> bool:
+        """Return whether chosen parameters hold nothing of what the method adds."""
+        return bool(self.adds) and any(
+            all(parameters.get(n) in space[n] for n in self.adds if n in space)
+            for space in self.spaces
+        )
+
 
 @dataclass(frozen=True)
 class Cell:

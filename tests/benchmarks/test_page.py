@@ -16,7 +16,7 @@ def record(method, graph="Cora", test_mean=82.0, **more):
         "method": method, "graph": graph, "labels": 20, "test_mean": test_mean,
         "test_std": 1.0, "n_splits": 6, "n_seeds": 2, "candidates": 40,
         "budget": {"candidates": 40, "splits": 5, "finalists": 4, "final_splits": 20},
-        "device": "cpu", **more,
+        "device": "cpu", "params": {}, **more,
     }  # fmt: skip
 
 
@@ -65,6 +65,21 @@ def test_page_says_which_graphs_had_a_smaller_budget(results):
     assert "- PubMed: 6 splits, 2 seeds, best of 8 candidates on 2 splits" in page
     assert "- PubMed: 6 splits, 2 seeds, cpu." in page
     assert "models in all" not in page
+
+
+def test_page_says_where_ours_is_uniform_contrast(results):
+    plain = {"weighting": "uniform", "perturbation": "uniform", "dropout": 0.5}
+    plain |= {"target_information": 0.0, "teacher_weight": 0.0}
+    results(
+        "table3",
+        [
+            record("ours", "Cora", params=plain | {"weighting": "tifa"}),
+            record("ours", "CiteSeer", params=plain),
+            record("ours, trust uniform", "PubMed", params=plain),
+        ],
+    )
+    assert "candidates of uniform contrast" in module.page()
+    assert "can't be taken out: CiteSeer." in module.page()
 
 
 def test_page_says_what_a_table_took(results):

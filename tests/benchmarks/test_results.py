@@ -28,13 +28,19 @@ def test_every_table_and_figure_of_the_paper_is_told():
     assert numbered <= {name for name, told in (TOLD | FACTS).items() if told}
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_records_say_what_they_are_of(name):
+@pytest.mark.parametrize("name", TOLD | FACTS)
+def test_records_have_the_same_keys(name):
     needed = (
         "method graph test_mean test_std val_mean n_splits n_seeds params device commit"
     )
-    for record in TOLD[name]:
+    for record in (TOLD | FACTS)[name]:
         assert set(needed.split()) <= record.keys()
+        assert (record["test_mean"] is None) == (name in FACTS)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_records_say_what_they_are_of(name):
+    for record in TOLD[name]:
         # Of one split, by seed.
         n_splits, n_seeds = record["n_splits"], record["n_seeds"]
         assert len(record["test"]) == (n_splits if n_splits > 1 else n_seeds)

@@ -118,7 +118,8 @@ def expectation(data: Bunch, methods: Sequence[str], n_seeds: int) -> str:
         numbers[kind] += n_seeds
     costs = {"GraphSAGE and its like": model, "GAT": _GAT_COSTS * model}
     times = [
-        f"{number} model{'s' * (number != 1)} of {kind} at most {_seconds(number * costs[kind])}"
+        f"{number} model{'s' * (number != 1)} of {kind} at most "
+        + _seconds(number * costs[kind])
         for kind, number in numbers.items()
         if number
     ]

@@ -821,10 +821,13 @@ class Run:
                     f"epoch {log.best_iter} is kept.",
                     log,
                 )
-            network = self.encoder
+            network, state = self.encoder, self._unstacked(self.kept[i])
             if len(self.all) > 1:
-                network = deepcopy(self.template).to(self.device)
-            _set_state(network, self._unstacked(self.kept[i])).eval()
+                network = deepcopy(self.template)
+                network.load_state_dict(state, assign=True)
+            else:
+                _set_state(network, state)
+            network.eval()
             distributed.share(network)
             trained.append(
                 Trained(

@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results: Path = options.results
     results.mkdir(parents=True, exist_ok=True)
     checkpoint = results / "checkpoint.jsonl"
-    tuned = read_tuned(results) if options.tuned else {}
+    tuned = read_tuned(results, options.names) if options.tuned else {}
     by_budget: dict[Budget, dict[Cell, tuple[int, int]]] = {}
     for name in options.names:
         if name in FACTS:
@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shown(records)
         keep(name, records, results)
         if not options.tuned:
-            write_tuned(list(trials.values()), results)
+            write_tuned(name, list(trials.values()), results)
 
 
 if __name__ == "__main__":

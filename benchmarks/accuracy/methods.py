@@ -372,7 +372,7 @@ def of_proxy(name: str) -> dict[str, Any]:
     """
     path = RESULTS / "tuned.yaml"
     tuned = yaml.safe_load(path.read_text()) if path.exists() else {}
-    chosen = tuned.get(PROXY, {}).get(name, {}).get(20, {})
+    chosen = tuned.get("table2", {}).get(PROXY, {}).get(name, {}).get(20, {})
     return {key: chosen[key] for key in ("learning_rate",) if key in chosen}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -206,19 +206,31 @@ def collect(
     return trials
 
 
-def read_tuned(results: Path) -> Tuned:
-    """Return the parameters that were chosen by earlier runs."""
-    path = results / TUNED
-    return yaml.safe_load(path.read_text()) if path.exists() else {}
+def read_tuned(results: Path, names: Iterable[str]) -> Tuned:
+    """Return the parameters that earlier runs chose for some experiments."""
+    tuned: Tuned = {}
+    by_experiment = _tuned(results)
+    for name in names:
+        for graph, by_method in by_experiment.get(name, {}).items():
+            for method, by_labels in by_method.items():
+                tuned.setdefault(graph, {}).setdefault(method, {}).update(by_labels)
+    return tuned
 
 
-def write_tuned(trials: Sequence[Trial], results: Path) -> None:
-    """Add what cells chose, or the methods that they are like, to earlier choices."""
-    tuned = read_tuned(results)
+def write_tuned(name: str, trials: Sequence[Trial], results: Path) -> None:
+    """Add what an experiment's cells, or the methods they are like, chose."""
+    by_experiment = _tuned(results)
+    tuned = by_experiment.setdefault(name, {})
     for trial in trials:
         cell, method = trial.cell, chooser(trial.cell)
         if METHODS[method].space:
             by_labels = tuned.setdefault(cell.graph, {}).setdefault(method, {})
             by_labels[cell.labels] = trial.chosen
     if tuned:
-        (results / TUNED).write_text(yaml.safe_dump(tuned))
+        (results / TUNED).write_text(yaml.safe_dump(by_experiment))
+
+
+def _tuned(results: Path) -> dict[str, Tuned]:
+    """Return choices by experiment: each may have a budget of its own."""
+    path = results / TUNED
+    return yaml.safe_load(path.read_text()) if path.exists() else {}

@@ -57,7 +57,7 @@ def test_table_is_told_graph_by_graph(small, tmp_path, capsys):
     # Two candidates on both splits, and the choice with another seed.
     assert [r["spent"]["models"] for r in records] == [6, 6]
     tuned = yaml.safe_load((tmp_path / "tuned.yaml").read_text())
-    assert tuned["Cora"]["GCN"][20] == records[0]["params"]
+    assert tuned["table1"]["Cora"]["GCN"][20] == records[0]["params"]
     lines = (tmp_path / "checkpoint.jsonl").read_text()
     assert table1(tmp_path, "--graphs", "Cora", "CiteSeer") == records
     assert (tmp_path / "checkpoint.jsonl").read_text() == lines
@@ -84,7 +84,9 @@ def test_no_time_tells_what_is_known(small, tmp_path, capsys):
 
 
 def test_tuned_parameters_are_taken_over(small, tmp_path):
-    (tmp_path / "tuned.yaml").write_text("Cora: {GCN: {20: {learning_rate: 0.3}}}")
+    (tmp_path / "tuned.yaml").write_text(
+        "table1: {Cora: {GCN: {20: {learning_rate: 0.3}}}}"
+    )
     (record,) = table1(tmp_path, "--graphs", "Cora", "--tuned")
     assert record["params"] == {"learning_rate": 0.3}
     assert record["candidates"] == 0

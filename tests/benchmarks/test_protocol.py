@@ -338,9 +338,12 @@ def test_choices_that_others_take_over_are_kept(block, gcn, tmp_path, monkeypatc
     monkeypatch.setitem(methods.METHODS, "GCN, ablated", ablated)
     path, cell = tmp_path / "checkpoint.jsonl", Cell("GCN, ablated", "block", 5)
     trial = run.try_cell(cell, 1, 1, BUDGET, {}, Lab(path))
-    run.write_tuned([trial], tmp_path)
+    run.write_tuned("study", [trial], tmp_path)
     # Its own changes are no choice.
-    assert run.read_tuned(tmp_path) == {"block": {"GCN": {5: {"learning_rate": 0.05}}}}
+    chosen = {"block": {"GCN": {5: {"learning_rate": 0.05}}}}
+    assert run.read_tuned(tmp_path, ["study"]) == chosen
+    # Another experiment may have another budget.
+    assert run.read_tuned(tmp_path, ["table1"]) == {}
     assert trial.parameters == {"learning_rate": 0.05, "dropout": 0.1}
 
 

@@ -48,7 +48,7 @@ def test_records_say_what_they_are_of(name):
 
 @pytest.mark.parametrize("name", TOLD)
 def test_parameters_are_those_that_were_tuned(name):
-    tuned = read_tuned(RESULTS)
+    tuned = read_tuned(RESULTS, [name])
     for record in TOLD[name]:
         method = METHODS[record["method"]]
         chooser = method.like or record["method"]

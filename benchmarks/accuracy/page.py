@@ -37,9 +37,9 @@ validate, the rest test; random splits, the same for all methods. CiteSeer's 15 
 without features are in no part; Photo and Computers are their largest components. Of
 each method's search space as many candidates are drawn as of any other's, and fitted on
 a few splits, the best of them on more; the best mean validation accuracy is chosen
-(`benchmarks/results/tuned.yaml`, by experiment). Of the methods that the study searches, one candidate
-is the library's default, as far as the method has it: nobody who searches would leave
-that out. Half of ours' candidates are those of uniform contrast with the same encoders,
+(`benchmarks/results/tuned.yaml`, by experiment). Of the methods that the study
+searches, one candidate is the library's default, as far as the method has it: nobody
+who searches would leave that out. Half of ours' candidates are those of uniform contrast with the same encoders,
 half have what the gain adds: where one of the former is the best, which is said under
 the table, the two may be one model and differ by 0.00. Then the test nodes are looked
 at, once, by models with other seeds. Baselines are written afresh;

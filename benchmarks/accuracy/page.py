@@ -39,13 +39,13 @@ each method's search space as many candidates are drawn as of any other's, and f
 a few splits, the best of them on more; the best mean validation accuracy is chosen
 (`benchmarks/results/tuned.yaml`, by experiment). Of the methods that the study
 searches, one candidate is the library's default, as far as the method has it: nobody
-who searches would leave that out. Half of ours' candidates are those of uniform contrast with the same encoders,
-half have what the gain adds: where one of the former is the best, which is said under
-the table, the two may be one model and differ by 0.00. Then the test nodes are looked
-at, once, by models with other seeds. Baselines are written afresh;
-`tests/benchmarks/test_baselines.py` holds each beside a number that its own paper
-prints, or says why there is none. Table 4 and Figure 2 are of the graphs alone: what
-their records would say of models is null.
+who searches would leave that out. Half of ours' candidates are those of uniform
+contrast with the same encoders, half have what the gain adds: where one of the former
+is the best, which is said under the table, the two may be one model and differ by 0.00.
+Then the test nodes are looked at, once, by models with other seeds. Baselines are
+written afresh; `tests/benchmarks/test_baselines.py` holds each beside a number that its
+own paper prints, or says why there is none. Table 4 and Figure 2 are of the graphs
+alone: what their records would say of models is null.
 
 **How many** candidates, splits and seeds there were stands under each table, 40, 20 and
 5 at most. Models on PubMed, Photo and Computers take some ten times as long as on Cora,

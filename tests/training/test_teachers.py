@@ -62,12 +62,12 @@ def test_a_taught_fit_is_a_fit_of_what_its_teachers_become(data, y):
     (expected,) = engine.train([problem.taught(lessons)], CPU, with_logits=True)
     fitted = model().fit(data.graph, y)
     np.testing.assert_array_equal(
-        fitted._logits(data.graph),
+        fitted._scores(data.graph),
         np.float32(expected.logits),
     )
     assert fitted.n_iter_ == 12
     untaught = model(n_teachers=0).fit(data.graph, y)
-    assert not np.array_equal(fitted._logits(data.graph), untaught._logits(data.graph))
+    assert not np.array_equal(fitted._scores(data.graph), untaught._logits(data.graph))
 
 
 def test_a_search_scores_what_fit_makes(data, y):
@@ -140,7 +140,7 @@ def test_an_interrupt_keeps_the_model_or_else_the_first_teacher(
     if network == 2:
         teacher = prepare(model(), data.graph, y, CPU).teachers[0]
         (expected,) = engine.train([teacher], CPU, with_logits=True)
-        np.testing.assert_array_equal(fitted._logits(data.graph), expected.logits)
+        np.testing.assert_array_equal(fitted._scores(data.graph), expected.logits)
 
 
 @pytest.mark.parametrize("network", [1, 2])

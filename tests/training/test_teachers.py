@@ -67,7 +67,7 @@ def test_a_taught_fit_is_a_fit_of_what_its_teachers_become(data, y):
     )
     assert fitted.n_iter_ == 12
     untaught = model(n_teachers=0).fit(data.graph, y)
-    assert not np.array_equal(fitted._scores(data.graph), untaught._logits(data.graph))
+    assert not np.array_equal(fitted._scores(data.graph), untaught._scores(data.graph))
 
 
 def test_a_search_scores_what_fit_makes(data, y):

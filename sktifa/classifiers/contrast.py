@@ -127,13 +127,13 @@ class Contrast(Objective):
         """Return fields of a problem on subgraphs, and what draws their views."""
         model = self.model
         assert information is not None
-        least = self._least_trust(evidence)
-        parts, rates = self._weigh(_Arrived(information), least)
+        arrived = _Arrived(information)
+        parts, rates = self._weigh(arrived, self._least_trust(evidence))
         pairs = distribution = None
         if model.pairing is not None and model.pair_weight:
             pairs = self._pair_settings()
             if model.pairing == "tifa":
-                distribution = label_distribution(information, model.label_distribution)
+                distribution = arrived.distribution(model.label_distribution)
         return parts, SubgraphContrast(
             self._perturbation_settings(),
             rates.float().to(device),
@@ -245,7 +245,7 @@ class Contrast(Objective):
                 _pairs,
                 ["device", "distances"],
                 graph=graph,
-                distribution=arrived.distribution(model.label_distribution),
+                distribution=arrived.distribution(model.label_distribution).numpy(),
                 # The weight of negatives chooses no pair.
                 settings=replace(self._pair_settings(), negative_weight=0.0),
                 device=str(device),
@@ -299,6 +299,7 @@ class _Arrived:
         self._known: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
+        # On disk what follows would take more room than time to work out.
         return {"information": self.information, "_known": {}}
 
     def gain(self, clarity_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -310,16 +311,16 @@ class _Arrived:
 
         return self._once(("gain", clarity_weight), ranked)
 
-    def distribution(self, kind: Any) -> NDArray[np.float64]:
+    def distribution(self, kind: Any) -> torch.Tensor:
         """Return the distribution over the classes that pairs are chosen by."""
         return self._once(
-            kind, lambda: label_distribution(self.information, kind).numpy()
+            ("distribution", kind), lambda: label_distribution(self.information, kind)
         )
 
     def log_says(self) -> torch.Tensor:
         """Return the logarithm of what the propagated labels say of each node."""
         return self._once(
-            "says", lambda: teacher_distribution(self.information).double().log()
+            "log_says", lambda: teacher_distribution(self.information).double().log()
         )
 
     def says(self, sharpness: float) -> torch.Tensor:

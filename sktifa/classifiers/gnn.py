@@ -699,8 +699,11 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Older pickles lack what came since: parameters, which have their defaults, and
         # what a fitted model knows of the graph of `fit`.
-        parameters = inspect.signature(type(self)).parameters
-        state = {name: p.default for name, p in parameters.items()} | state
+        state = dict(state)
+        missing = set(self._get_param_names()) - state.keys()
+        if missing:  # searches copy each candidate, and a signature is slow to read
+            parameters = inspect.signature(type(self)).parameters
+            state |= {name: parameters[name].default for name in missing}
         stored = state.pop("_network_state", None)
         if "spec_" in state:
             state.setdefault("fitted_on_", None)

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import yaml
 from sklearn.base import clone
 
 from benchmarks._report import RESULTS
-from benchmarks.accuracy.protocol import Method
+from benchmarks.accuracy.protocol import Method, choices
 from benchmarks.baselines import (
     GRACEClassifier,
     GraphCLClassifier,
@@ -370,9 +369,7 @@ def of_proxy(name: str) -> dict[str, Any]:
 
     Dropout and L2 that suit 20 labels a class are far too strong for thousands.
     """
-    path = RESULTS / "tuned.yaml"
-    tuned = yaml.safe_load(path.read_text()) if path.exists() else {}
-    chosen = tuned.get("table2", {}).get(PROXY, {}).get(name, {}).get(20, {})
+    chosen = choices(RESULTS).get("table2", {}).get(PROXY, {}).get(name, {}).get(20, {})
     return {key: chosen[key] for key in ("learning_rate",) if key in chosen}
 
 

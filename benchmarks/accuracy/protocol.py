@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import ParameterGrid
 
@@ -28,9 +30,12 @@ from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, Outcome
 from benchmarks.data import Setting
 
-__all__ = ["Budget", "Cell", "Method", "candidates", "choose", "evaluate"]
+__all__ = ["Budget", "Cell", "Method", "candidates", "choices", "choose", "evaluate"]
 
 Parameters = dict[str, Any]
+# What was chosen by graph, method and labels a class, and the file of experiments'.
+Tuned = dict[str, dict[str, dict[int, Parameters]]]
+TUNED = "tuned.yaml"
 
 
 @dataclass(frozen=True)
@@ -234,3 +239,9 @@ def evaluate(
     ]
     outcomes = lab.outcomes(fits)
     return [outcomes[i : i + seeds] for i in range(0, len(fits), seeds)]
+
+
+def choices(results: Path) -> dict[str, Tuned]:
+    """Return what was chosen, by experiment: each may have a budget of its own."""
+    path = results / TUNED
+    return yaml.safe_load(path.read_text()) if path.exists() else {}

@@ -17,13 +17,20 @@ import yaml
 from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, Outcome, OutOfTimeError
 from benchmarks.accuracy.methods import METHODS
-from benchmarks.accuracy.protocol import Budget, Cell, Parameters, choose, evaluate
+from benchmarks.accuracy.protocol import (
+    TUNED,
+    Budget,
+    Cell,
+    Parameters,
+    Tuned,
+    choices,
+    choose,
+    evaluate,
+)
 
 __all__ = ["Cells", "Trial", "collect", "plan", "read_tuned", "run", "write_tuned"]
 
-TUNED = "tuned.yaml"
 
-Tuned = dict[str, dict[str, dict[int, Parameters]]]
 # The number of splits and seeds by which each cell is to be tested.
 Cells = Mapping[Cell, tuple[int, int]]
 
@@ -209,7 +216,7 @@ def collect(
 def read_tuned(results: Path, names: Iterable[str]) -> Tuned:
     """Return the parameters that earlier runs chose for some experiments."""
     tuned: Tuned = {}
-    by_experiment = _tuned(results)
+    by_experiment = choices(results)
     for name in names:
         for graph, by_method in by_experiment.get(name, {}).items():
             for method, by_labels in by_method.items():
@@ -219,7 +226,7 @@ def read_tuned(results: Path, names: Iterable[str]) -> Tuned:
 
 def write_tuned(name: str, trials: Sequence[Trial], results: Path) -> None:
     """Add what an experiment's cells, or the methods they are like, chose."""
-    by_experiment = _tuned(results)
+    by_experiment = choices(results)
     tuned = by_experiment.setdefault(name, {})
     for trial in trials:
         cell, method = trial.cell, chooser(trial.cell)
@@ -228,9 +235,3 @@ def write_tuned(name: str, trials: Sequence[Trial], results: Path) -> None:
             by_labels[cell.labels] = trial.chosen
     if tuned:
         (results / TUNED).write_text(yaml.safe_dump(by_experiment))
-
-
-def _tuned(results: Path) -> dict[str, Tuned]:
-    """Return choices by experiment: each may have a budget of its own."""
-    path = results / TUNED
-    return yaml.safe_load(path.read_text()) if path.exists() else {}

@@ -22,13 +22,6 @@ def deal_folds(
 
     There are fewer than `n_folds` where there are fewer nodes. Returned are the
     positions of each fold's nodes, sorted; a class's only node is in none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.calibration import deal_folds
-    >>> [fold.tolist() for fold in deal_folds(np.array([0, 0, 1, 1, 2]), 2, 0)]
-    [[0, 2], [1, 3]]
     """
     sizes = np.bincount(codes)
     shuffled = check_random_state(random_state).permutation(len(codes))
@@ -43,32 +36,11 @@ def fit_temperature(
 ) -> float:
     """Find the temperature at which probabilities are as sure as they are right.
 
-    The temperature with the least cross-entropy, as of Guo et al., "On Calibration of
-    Modern Neural Networks", ICML 2017, on targets with one node's worth of doubt a
-    class, as of Platt: of n nodes, all predicted right, follows no certainty.
-
-    Parameters
-    ----------
-    probabilities : ndarray of float64, shape (n, n_classes)
-        Of nodes whose labels the model didn't see.
-    codes : ndarray of int64, shape (n,)
-        Their classes.
-
-    Returns
-    -------
-    float
-        Above 1 where the model was too sure.
-
-    Examples
-    --------
-    A model that says .9 and is right half of the time is to say .5:
-
-    >>> import numpy as np
-    >>> from sktifa.calibration import at_temperature, fit_temperature
-    >>> said = np.tile([0.9, 0.1], (200, 1))
-    >>> temperature = fit_temperature(said, np.arange(200) % 2)
-    >>> at_temperature(said, temperature)[0].round(1)
-    array([0.5, 0.5])
+    Above 1 where the model was too sure of nodes, (n, n_classes), whose labels it
+    didn't see. The temperature with the least cross-entropy, as of Guo et al., "On
+    Calibration of Modern Neural Networks", ICML 2017, on targets with one node's worth
+    of doubt a class, as of Platt: of n nodes, all predicted right, follows no
+    certainty.
     """
     n, n_classes = probabilities.shape
     target = np.full((n, n_classes), 1 / (n + n_classes))
@@ -85,19 +57,7 @@ def fit_temperature(
 def at_temperature(
     probabilities: NDArray[np.float64], temperature: float
 ) -> NDArray[np.float64]:
-    """Soften (above 1) or sharpen (below 1) probabilities; their order stays.
-
-    Parameters
-    ----------
-    probabilities : ndarray of float64, shape (n, n_classes)
-        Rows that sum to one.
-    temperature : float
-        Divides the logits.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, n_classes)
-    """
+    """Soften (above 1) or sharpen (below 1) probabilities; their order stays."""
     tiny = np.finfo(np.float64).tiny
     logits = np.log(np.maximum(probabilities, tiny)) / temperature
     odds = np.exp(logits - logits.max(axis=1, keepdims=True))

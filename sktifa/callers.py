@@ -67,18 +67,9 @@ _PASS_LABELS_ON = Pipeline, BaseSearchCV, SelfTrainingClassifier
 def announce_array() -> None:
     """Say that an estimator reads a graph as an array of its nodes' features.
 
-    Code that is no estimator's means it, and so does Stacking's `passthrough`.
-
-    Raises
-    ------
-    GraphError
-        If a graph classifier is to be trained on the array: within the reader, or
-        behind it in a pipeline.
-
-    Warns
-    -----
-    GraphWarning
-        Otherwise.
+    Code that is no estimator's means it, and so does Stacking's `passthrough`. All else
+    is warned, or refused if a graph classifier is to be trained on the array: within
+    the reader, or behind it in a pipeline.
     """
     chain: list[BaseEstimator] = []
     for frame in _frames(2):
@@ -131,10 +122,7 @@ def announce_array() -> None:
 def refuse_lost_graph() -> None:
     """Refuse an array that a pipeline's steps have made of a graph.
 
-    Raises
-    ------
-    GraphError
-        If the fitted classifier is the last step, and the pipeline was given a graph.
+    That is, where the fitted classifier is the last step, and the pipeline got a graph.
     """
     inner = None
     for frame in _frames(2):
@@ -158,12 +146,9 @@ def refuse_marks_as_class(
 ) -> None:
     """Refuse to be fitted by a classifier that takes `mark` for one more class.
 
-    Only scikit-learn's own are known to. `has_unlabelled` is told labels and the mark.
-
-    Raises
-    ------
-    LabelError
-        If a meta-estimator that is a classifier itself was given unlabelled nodes.
+    That is, by a meta-estimator that is a classifier itself and was given unlabelled
+    nodes; only scikit-learn's own are known to. `has_unlabelled` is told labels and the
+    mark.
     """
     for frame in _frames(2):
         name, y = _fits_classes(frame)
@@ -197,12 +182,9 @@ def _fits_classes(frame: FrameType) -> tuple[str, Any]:
 def refuse_marks_as_wrong(
     has_unlabelled: Callable[[Any, Any], bool], mark: Any
 ) -> None:
-    """Refuse to predict for a scorer of scikit-learn's that counts `mark` as wrong.
+    """Refuse to predict unlabelled nodes for a scorer that counts `mark` as wrong.
 
-    Raises
-    ------
-    LabelError
-        If the nodes that are scored are not all labelled.
+    Only scikit-learn's own are known to.
     """
     for frame in _frames(2):
         if frame.f_globals.get("__name__") != "sklearn.metrics._scorer":
@@ -223,12 +205,8 @@ def refuse_marks_as_wrong(
 def refuse_cut(X: Any, X_val: Any) -> None:
     """Refuse validation nodes that a search has cut by its training fold.
 
-    scikit-learn cuts every argument of `fit` that has as many entries as `X`.
-
-    Raises
-    ------
-    ParameterError
-        If `X_val` was as long as what `X` is a fold of.
+    scikit-learn cuts every argument of `fit` that has as many entries as `X`; then
+    `X_val` was as long as what `X` is a fold of.
     """
     n = _length(X)
     if n is None or n != _length(X_val):

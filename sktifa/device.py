@@ -40,34 +40,11 @@ def undisturbed() -> Iterator[None]:
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
     """Turn an estimator's ``device`` into a torch device that is there.
 
-    Parameters
-    ----------
-    device : str or torch.device, default="auto"
-        ``"auto"`` takes the current CUDA device where there is one and the CPU
-        elsewhere. In a worker process of joblib (``n_jobs``) or dask it takes the
-        GPU of the worker's number, so that several GPUs are all used; a worker that
-        sees one GPU (``CUDA_VISIBLE_DEVICES``, as dask-cuda and ray set it) takes
-        that. Everything else is what :class:`torch.device` understands.
-
-    Returns
-    -------
-    torch.device
-
-    Raises
-    ------
-    ParameterError
-        If the name is none of torch's, or the device is not there.
-
-    Warns
-    -----
-    UserWarning
-        If several processes started by ``n_jobs`` are to share one GPU.
-
-    Examples
-    --------
-    >>> from sktifa.device import resolve_device
-    >>> resolve_device("cpu")
-    device(type='cpu')
+    ``"auto"`` takes the current CUDA device where there is one and the CPU elsewhere.
+    In a worker process of joblib (``n_jobs``) or dask it takes the GPU of the worker's
+    number, so that several GPUs are all used; a worker that sees one GPU
+    (``CUDA_VISIBLE_DEVICES``, as dask-cuda and ray set it) takes that, and warns if
+    several processes started by ``n_jobs`` are to share it.
     """
     if isinstance(device, str) and device == "auto":
         if not torch.cuda.is_available():
@@ -129,12 +106,6 @@ def free_memory(device: str | torch.device = "cpu") -> int:
     Elsewhere what the system could give without swapping, or what is left of the limit
     of this process's control group (a container, a job of a scheduler) where that is
     less.
-
-    Examples
-    --------
-    >>> from sktifa.device import free_memory
-    >>> free_memory("cpu") > 0
-    True
     """
     device = torch.device(device)
     if device.type == "cuda":

@@ -56,24 +56,13 @@ _SUMS_DEGREES = ("ChebConv", "ARMAConv")
 
 
 class LayerwisePredictor:
-    """Runs an encoder on a whole graph within a memory budget.
+    """Runs an encoder on a whole graph, which may be memory-mapped, in bounded memory.
 
-    Parameters
-    ----------
-    adjacency : csr_array, shape (n_nodes, n_nodes)
-        The graph; may be memory-mapped.
-    features : NodeFeatures
-        Its features.
-    memory : int or None, default=None
-        Bytes to use on the device; None takes half of what is free. The smallest block
-        is one node with its neighbours, whatever that takes.
-    device_graph : DeviceGraph, default=None
-        The graph's arrays on the device, where they lie there already.
-
-    Notes
-    -----
-    Modules that are not :class:`~sktifa.training.encoders.Encoder` have no layers to
-    run one by one: they see the whole graph at once, whatever `memory` says.
+    It uses `memory` bytes on the device; None takes half of what is free. The smallest
+    block is one node with its neighbours, whatever that takes. Modules that are not
+    :class:`~sktifa.training.encoders.Encoder` have no layers to run one by one: they
+    see the whole graph at once, whatever `memory` says. `device_graph` are the graph's
+    arrays on the device, where they lie there already.
     """
 
     def __init__(
@@ -92,12 +81,9 @@ class LayerwisePredictor:
     def logits(
         self, encoder: nn.Module, nodes: NDArray[np.int64] | None = None
     ) -> Tensor:
-        """Return class scores of some nodes (None: of all).
+        """Return class scores of some nodes (None: of all), float32 of (n, n_classes).
 
-        Returns
-        -------
-        Tensor of float32, shape (n, n_classes)
-            On the device where a layer fits there, else in host memory.
+        On the device where a layer fits there, else in host memory.
         """
         encoder.eval()
         if not isinstance(encoder, Encoder):

@@ -40,43 +40,22 @@ def encode_labels(
     of: Any = None,
     name: str = "y",
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Encode labels as numbers from 0, unlabelled nodes as -1.
+    """Encode labels as numbers from 0, unlabelled nodes as -1; return also classes.
 
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Labels of any type: whole numbers, strings, booleans; in lists, NumPy's arrays
-        and masked arrays, tensors, pandas', polars' and Arrow's columns.
-    missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node. None, NaN, NaT, NA and masked entries mark one in
-        any case.
-    of : Graph, int or array-like, default=None
-        The graph, or a selection of one, or the rows or their number, whose labels
-        these are: there must be one each.
-    name : str, default="y"
-        What the labels are called in messages.
+    Labels are of any type: whole numbers, strings, booleans; in lists, NumPy's arrays
+    and masked arrays, tensors, pandas', polars' and Arrow's columns. `missing_label`,
+    None, NaN, NaT, NA and masked entries mark an unlabelled node. The classes are the
+    labels that occur, sorted, of their own type.
 
-    Returns
-    -------
-    codes : ndarray of int64, shape (n,)
-        Position of each label in `classes`; -1 where there is none.
-    classes : ndarray of shape (n_classes,)
-        The labels that occur, sorted, of their own type.
-
-    Raises
-    ------
-    LabelError
-        If `y` is not one-dimensional, has another length, has no label at all, or has
-        labels that can't name classes: fractions, infinities, types that don't compare.
+    There must be one label each for what they are `of`: a graph, a selection of one,
+    rows or their number. Refused are also labels that can't name classes (fractions,
+    infinities, types that don't compare), and none at all. Messages call them `name`.
 
     Examples
     --------
     >>> from sktifa.labels import encode_labels
     >>> encode_labels([3, -1, 7, 3])
     (array([ 0, -1,  1,  0]), array([3, 7]))
-    >>> codes, classes = encode_labels(["cat", None, "ant"])
-    >>> codes.tolist(), classes.tolist()
-    ([1, -1, 0], ['ant', 'cat'])
     """
     labels, missing = _read(y, missing_label, of, name)
     if missing.all():
@@ -116,19 +95,7 @@ def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bo
 
 
 def has_unlabelled(y: Any, missing_label: MissingLabel = -1) -> bool:
-    """Tell whether labels mark a node as unlabelled; what are no labels marks none.
-
-    Parameters
-    ----------
-    y : object
-        Labels, as a rule.
-    missing_label : int, float, str or None, default=-1
-        Marks an unlabelled node, as in `encode_labels`.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether labels mark a node as unlabelled; what are no labels marks none."""
     try:
         return not is_labelled(y, missing_label).all()
     except LabelError:
@@ -157,13 +124,6 @@ def find_classes(
 
     Returns their positions; -1 for a label that is none of the classes. Refused are
     strings among numbers, and numbers among strings.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.labels import find_classes
-    >>> find_classes(np.array([7, 9]), np.array([3, 7]))
-    array([ 1, -1])
     """
     if (found.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
         raise LabelError(
@@ -223,13 +183,6 @@ def class_weights(
     By label, 1 for labels that are not in the dict, or in inverse proportion to the
     number of nodes. Refused are weights that are negative or not finite, or given for
     what is no class while a class has none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.labels import class_weights
-    >>> class_weights({"0": 3}, np.array([0, 1]), np.array(["0", "1"]))
-    array([3., 1.])
     """
     if class_weight is None:
         return np.ones(len(classes))
@@ -290,39 +243,11 @@ def align_labels(
 ) -> Any:
     """Put a Series of labels into the order of a graph's named nodes.
 
-    Parameters
-    ----------
-    y : array-like
-        A pandas Series whose index holds names of nodes is aligned. All else goes by
-        position and is returned as it is: other arrays, and a Series with plain row
-        numbers or with an index in which no node's name occurs.
-    graph : Graph
-        A whole graph or a selection of one.
-    missing_label : int, float, str or None, default=-1
-        What selected nodes get that `y` doesn't name, where it fits the dtype of
-        `y`; None else.
-    name : str, default="y"
-        What the labels are called in messages.
-
-    Returns
-    -------
-    array-like
-        One label a selected node, where `y` was aligned.
-
-    Raises
-    ------
-    LabelError
-        If the index of `y` has names of nodes and others that are none, or one twice;
-        or if nodes without names seem to be numbered in another order.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from sktifa.graph import Graph
-    >>> from sktifa.labels import align_labels
-    >>> graph = Graph([[0, 1], [1, 0]], node_names=["ann", "bob"])
-    >>> align_labels(pd.Series({"bob": 3}), graph)
-    array([-1,  3])
+    That is, one of pandas whose index holds names of nodes: it may have no others then,
+    and none twice. All else goes by position and is returned as it is: other arrays,
+    and a Series with plain row numbers or with an index in which no node's name occurs.
+    Selected nodes that `y` doesn't name get `missing_label` where it fits the dtype of
+    `y`; None else. Nodes without names must not seem to be numbered in another order.
     """
     is_series = hasattr(y, "iloc") and getattr(y, "ndim", 0) == 1
     if not is_series or _is_row_numbers(y.index):

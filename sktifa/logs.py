@@ -10,12 +10,7 @@ logger = logging.getLogger("sktifa")
 
 
 def say(message: str) -> None:
-    """Tell the user what was asked for.
-
-    Parameters
-    ----------
-    message : str
-        One line.
+    """Tell the user one line that was asked for.
 
     Examples
     --------

@@ -13,31 +13,12 @@ __all__ = ["RowGraph"]
 
 
 class RowGraph:
-    """The nearest-neighbour graph of an array's rows.
+    """The nearest-neighbour graph of an array's rows, of these classes and weights.
 
-    Rows that are equal in features and label are one node with their summed weight,
-    and rows of weight zero are none: otherwise copies of a row would be each other's
-    only neighbours, and a weight would not be a number of copies.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of float32, shape (n, n_features)
-        The rows.
-    codes : ndarray of int64, shape (n,)
-        Class of each, -1 where unlabelled.
-    weight : ndarray of float64, shape (n,)
-        Weight of each.
-    n_neighbors : int
-        Neighbours of each.
-
-    Attributes
-    ----------
-    graph : Graph
-        A node for each distinct row.
-    codes, weight : ndarray of shape (n_nodes,)
-        Class and summed weight of each node.
-    node_of_row : ndarray of int64, shape (n,)
-        Node of each row; -1 where it has no weight.
+    Rows that are equal in features and label are one node with their summed weight, and
+    rows of weight zero are none: otherwise copies of a row would be each other's only
+    neighbours, and a weight would not be a number of copies. `node_of_row` is -1 for a
+    row without weight.
     """
 
     def __init__(

@@ -53,22 +53,10 @@ def check_sparse(
 ) -> sp.csr_array:
     """Check a sparse matrix or tensor of any format and make a CSR array of it.
 
-    Parameters
-    ----------
-    matrix, name
-        What was given, and what messages call it.
-    duplicates : {"sum", "keep"}, default="sum"
-        Entries given more than once are summed, as everywhere in SciPy, and indices
-        sorted; or both stay as they are.
-    finite : bool, default=True
-        Refuse NaN, infinities and what overflows `dtype`.
-    dtype : dtype or None, default=float32
-        Of the values; None leaves theirs, where SciPy can work with it.
-
-    Returns
-    -------
-    csr_array
-        Shares the arrays that need no change with `matrix`.
+    It shares the arrays that need no change. Entries given more than once are summed,
+    as everywhere in SciPy, and indices sorted; or "keep" leaves both as they are.
+    `finite` refuses NaN, infinities and what overflows `dtype`, the type of the values;
+    None leaves theirs, where SciPy can work with it.
 
     Examples
     --------

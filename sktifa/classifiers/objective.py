@@ -36,10 +36,7 @@ def _parameters(kind: Any) -> frozenset[str]:
 class Objective:
     """The supervised objective; what a contrastive one has more of is in a subclass.
 
-    Parameters
-    ----------
-    model : GNNClassifier
-        Whose parameters it reads, and whose attributes it sets.
+    It reads the parameters of `model`, and sets its attributes.
     """
 
     # Nodes that a neighbour sampler starts from.

@@ -17,30 +17,9 @@ __all__ = ["Answers", "confidence_interval"]
 class Answers:
     """Predictions for every node, and what labels held back say of them.
 
-    Parameters
-    ----------
-    data : LabelledGraph
-        What was read.
-    model : TIFAGCLClassifier
-        Fitted on all labels.
-    unseen : ndarray of float64, shape (n_labelled, n_classes)
-        What models said of labelled nodes whose labels they didn't see; NaN for a
-        class's only node.
-    unseen_gain : ndarray of float64, shape (n_labelled,)
-        Information that reached these nodes from the labels seen; likewise.
-
-    Attributes
-    ----------
-    temperature : float
-        What calibrates probabilities; 1 where no label could be held back.
-    checked : ndarray of int64
-        The nodes whose labels were held back.
-    probabilities, checked_probabilities : ndarray of float64
-        Calibrated, of all nodes and of those checked by models that didn't see.
-    gain : ndarray of float64, shape (n_nodes,)
-        Information that reaches each node.
-    checked_gain : ndarray of float64
-        Of the nodes checked, without their own labels.
+    `model` is fitted on all labels. Of each labelled node, models that didn't see its
+    label said `unseen`, (n_labelled, n_classes), and the labels that they saw sent it
+    `unseen_gain`; both are NaN for a class's only node.
     """
 
     def __init__(
@@ -52,7 +31,9 @@ class Answers:
     ) -> None:
         self.data, self.model = data, model
         tested = ~np.isnan(unseen[:, 0])
+        # The nodes whose labels were held back.
         self.checked = data.labelled[tested]
+        # Calibrates probabilities; 1 where no label could be held back.
         self.temperature = 1.0
         if tested.any():
             self.temperature = fit_temperature(unseen[tested], self.checked_codes)
@@ -120,14 +101,7 @@ class Answers:
 
 
 def confidence_interval(right: int, n: int) -> tuple[float, float]:
-    """Return Wilson's interval of 95 % for a share, of how many are right.
-
-    Examples
-    --------
-    >>> from sktifa.cli.answers import confidence_interval
-    >>> [round(end, 3) for end in confidence_interval(10, 10)]
-    [0.722, 1.0]
-    """
+    """Return Wilson's interval of 95 % for a share, of how many are right."""
     share, z = right / n, 1.96
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)

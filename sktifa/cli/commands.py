@@ -20,18 +20,7 @@ exit codes: 0 done, 1 the data or the machine don't allow it, 2 wrong arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, default=None
-        Arguments; None takes those of the process.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Run the command line (None: the process's arguments); return the exit code."""
     parser = argparse.ArgumentParser(
         prog="sktifa",
         description="Classify the nodes of a graph from a few labels.",

@@ -23,24 +23,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LabelledGraph:
-    """What the files hold.
+    """What the files hold."""
 
-    Parameters
-    ----------
-    graph : Graph
-        With the ids as `node_names`, where they are more than numbers from 0.
-    codes : ndarray of int64, shape (n_nodes,)
-        Position of each node's label among `classes`, -1 where there is none.
-    classes : ndarray of str objects
-        The labels, as they are written.
-    report : list of str
-        What was done with the files.
-    """
-
-    graph: Graph
-    codes: NDArray[np.int64]
-    classes: NDArray[Any]
-    report: list[str]
+    graph: Graph  # the ids are its node_names, if more than numbers from 0
+    codes: NDArray[np.int64]  # place of each label in classes, -1 where there is none
+    classes: NDArray[Any]  # the labels, as they are written
+    report: list[str]  # what was done with the files
 
     @property
     def names(self) -> NDArray[Any]:

@@ -37,20 +37,7 @@ _N_DOUBTED = 20
 
 
 def html_report(answers: Answers, diagnosis: str) -> str:
-    """Make the page.
-
-    Parameters
-    ----------
-    answers : Answers
-        What was found out.
-    diagnosis : str
-        What there is to know of graph and labels, as HTML.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Make the page; `diagnosis` is HTML of what to know of graph and labels."""
     parts = [
         "<h1>Predictions</h1>",
         *(

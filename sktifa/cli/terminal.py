@@ -80,13 +80,7 @@ class _Stderr(logging.Handler):
 
 @contextmanager
 def messages(verbose: bool) -> Iterator[None]:
-    """Show what is logged and warned of on stderr.
-
-    Parameters
-    ----------
-    verbose : bool
-        Whether to show what was done, or warnings alone.
-    """
+    """Show warnings on stderr, and if `verbose` also what was done."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal without Unicode gets question marks, not a traceback.
         if hasattr(stream, "reconfigure"):
@@ -108,15 +102,7 @@ def messages(verbose: bool) -> Iterator[None]:
 def progress(steps: Sequence[str]) -> Iterator[Callable[[], bool]]:
     """Show a bar while steps are done, where there is a terminal to show it on.
 
-    Parameters
-    ----------
-    steps : sequence of str
-        What each step is called.
-
-    Yields
-    ------
-    callable
-        To call as each step begins; returns True.
+    What is yielded is to be called as each of the named steps begins; it returns True.
     """
     console = Console(stderr=True)
     if not console.is_terminal:  # where older versions of rich print a line feed
@@ -165,14 +151,8 @@ def check_outputs(
 ) -> None:
     """Raise a ParameterError if a file can't or should not be written.
 
-    Parameters
-    ----------
-    outputs : sequence of (option, path, endings)
-        What messages call the file, the file, and how its name may end.
-    inputs : sequence of Path, default=()
-        Files that are read.
-    force : bool
-        Whether to write over what is there.
+    Outputs are what messages call a file, the file, and how its name may end. None may
+    be one of the `inputs`; `force` allows to write over what is there.
     """
     taken = {path.resolve() for path in inputs}
     for option, path, endings in outputs:

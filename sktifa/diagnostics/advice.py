@@ -48,16 +48,7 @@ def give_advice(
 ) -> tuple[Advice, ...]:
     """Say what should be mended, what matters most first.
 
-    Parameters
-    ----------
-    graph, features, labels : dict
-        As in a :class:`~sktifa.diagnostics.GraphReport`.
-    evidence : GraphEvidence
-        What the labels say of the edges.
-
-    Returns
-    -------
-    tuple of Advice
+    The dicts are those of a :class:`~sktifa.diagnostics.GraphReport`.
     """
     return tuple(
         [

@@ -28,36 +28,10 @@ def informed(
 ) -> tuple[Graph, NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
     """Work out what reaches each selected node from the labels that training saw.
 
-    Parameters
-    ----------
-    X : Graph
-        The graph or a selection of it.
-    y : array-like of shape (len(X),)
-        All known labels.
-    labeled : array-like of int or bool
-        Positions in `X`, or a mask, of the nodes whose labels training saw.
-    missing_label : int, float, str or None
-        Marks nodes without a label.
-    restart_probability : float, default=0.15
-        Of the propagation.
-
-    Returns
-    -------
-    graph : Graph
-        `X` as a graph.
-    y : ndarray of shape (len(X),)
-        The labels in the order of its nodes.
-    information : ndarray of float64, shape (len(X), n_classes)
-        Paper: Z*.
-    rest : ndarray of int64
-        Positions of the nodes whose labels training did not see.
-
-    Raises
-    ------
-    NodeIndexError
-        If `labeled` is neither a mask nor positions.
-    ParameterError
-        If none of its nodes has a label.
+    `y` are all known labels of the nodes of `X`, and `labeled` the positions in `X`, or
+    a mask, of those whose labels training saw. Returned are `X` as a graph, the labels
+    in the order of its nodes, the information (paper: Z*), a row for each of them, and
+    the positions of the nodes whose labels training did not see.
     """
     graph = as_graph(X)
     y = np.asarray(align_labels(y, graph, missing_label))

@@ -23,31 +23,12 @@ _SMOOTHINGS = 60
 def spring_layout(
     graph: Graph, random_state: int | np.random.RandomState | None = 0
 ) -> NDArray[np.float32]:
-    """Place nodes so that edges are short and nodes apart.
+    """Place all nodes so that edges are short and nodes apart, centred, in radius 1.
 
     Edges pull their ends together, all nodes push each other off, and a weak pull to
     the middle keeps components from drifting away (Fruchterman and Reingold, 1991).
     What pushes a node in a step is a sample of the others, so that a step takes time in
     proportion to nodes and edges.
-
-    Parameters
-    ----------
-    graph : Graph
-        The whole graph is placed.
-    random_state : int, RandomState or None, default=0
-        Where nodes start, and the samples.
-
-    Returns
-    -------
-    ndarray of float32, shape (graph.n_nodes, 2)
-        Centred, the furthest node at distance 1.
-
-    Examples
-    --------
-    >>> from sktifa.datasets import make_block_graph
-    >>> from sktifa.displays.layout import spring_layout
-    >>> spring_layout(make_block_graph(50, 2, random_state=0).graph).shape
-    (50, 2)
     """
     rng = check_random_state(random_state)
     n = graph.n_nodes

@@ -211,20 +211,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 
 def check_columns(table: Table, names: Iterable[Any]) -> None:
-    """Check that columns can be encoded.
-
-    Parameters
-    ----------
-    table : Table
-        One row a node.
-    names : iterable
-        Columns to check.
-
-    Raises
-    ------
-    GraphError
-        If a column holds what can't be encoded, or an infinite number.
-    """
+    """Check that columns can be encoded, and hold no infinite number."""
     for name in names:
         values = table[name].values
         if values.dtype.kind == "f" and np.isinf(values).any():
@@ -236,15 +223,7 @@ def check_columns(table: Table, names: Iterable[Any]) -> None:
 
 
 def warn_of_empty(table: Table, names: Iterable[Any]) -> None:
-    """Warn of columns without any value, which make no features.
-
-    Parameters
-    ----------
-    table : Table
-        One row a node.
-    names : iterable
-        Columns to look at.
-    """
+    """Warn of columns without any value, which make no features."""
     empty = [name for name in names if table[name].missing.all()]
     if empty and len(table):
         warnings.warn(

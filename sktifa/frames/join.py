@@ -32,36 +32,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class GraphParts:
-    """What a graph is made of.
+    """What a graph is made of."""
 
-    Parameters
-    ----------
-    node_names : ndarray of shape (n_nodes,), or None
-        The ids; None where they only number the rows.
-    features : ndarray or sparse of shape (n_nodes, n_features), or None
-        What the encoder made of the columns.
-    feature_names : list of str or None
-        Their names.
-    edge_index : ndarray of int64, shape (2, n_arcs)
-        Every edge both ways.
-    edge_weight : ndarray of float64, shape (n_arcs,), or None
-        Their weights.
-    label : Column or None
-        The column with the labels.
-    encoder : transformer or None
-        As it was fitted.
-    report : list of str
-        What was done.
-    """
-
-    node_names: NDArray[Any] | None
-    features: Any
+    node_names: NDArray[Any] | None  # the ids; None where they only number the rows
+    features: Any  # what the encoder made of the columns, dense or sparse
     feature_names: list[str] | None
-    edge_index: NDArray[np.int64]
+    edge_index: NDArray[np.int64]  # (2, n_arcs): every edge both ways
     edge_weight: NDArray[np.float64] | None
     label: Column | None
-    encoder: Any
-    report: list[str]
+    encoder: Any  # as it was fitted
+    report: list[str]  # what was done
 
 
 def join(

@@ -52,13 +52,9 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 class Column:
     """What a column holds.
 
-    Parameters
-    ----------
-    kind : {"number", "flag", "text", "category", "time"}
-        Flags are yes or no; times are dates, points in time and spans of it.
-    values : ndarray of shape (n_rows,)
-        Integers, where none is missing; else float64 with NaN (flags as 0 and 1,
-        times in seconds), or for text and categories objects with None.
+    Flags are yes or no; times are dates, points in time and spans of it. Values are
+    integers, where none is missing; else float64 with NaN (flags as 0 and 1, times in
+    seconds), or for text and categories objects with None.
     """
 
     kind: Kind
@@ -75,14 +71,7 @@ class Column:
 class Table(ABC):
     """Columns by name.
 
-    Parameters
-    ----------
-    name : str
-        What messages call it: "nodes", or the name of a file.
-    columns : sequence of hashable
-        Names of the columns.
-    n_rows : int
-        Number of rows.
+    Messages call it by its `name`: "nodes", or that of a file.
     """
 
     def __init__(self, name: str, columns: Sequence[Any], n_rows: int) -> None:
@@ -304,16 +293,9 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
 
 def write_table(columns: Mapping[str, Iterable[Any]], path: Path) -> None:
-    """Write columns to a file, as CSV or Parquet by its ending.
+    """Write columns of one length to a file, as CSV or Parquet by its ending.
 
     The file appears whole or not at all.
-
-    Parameters
-    ----------
-    columns : mapping of str to iterable
-        All of one length.
-    path : Path
-        Ending in .csv, .tsv, .txt, .parquet or .pq.
     """
     with whole_file(path) as part:
         if path.suffix.lower() in PARQUET_FILES:

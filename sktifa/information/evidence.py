@@ -50,17 +50,7 @@ _DRAWS = 5
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error.
-
-    Parameters
-    ----------
-    value : float
-        The number.
-    error : float
-        Its standard error.
-    n : int
-        What it was counted on.
-    """
+    """A number, its standard error, and how many it was counted on."""
 
     value: float
     error: float
@@ -466,21 +456,7 @@ def graph_helps(
 def has_features(graph: Graph) -> bool:
     """Say whether nodes have features that could be alike.
 
-    Parameters
-    ----------
-    graph : Graph
-        Made without features, it gives every node one of its own.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> from sktifa.graph import Graph
-    >>> from sktifa.information.evidence import has_features
-    >>> has_features(Graph([[0, 1], [1, 0]]))
-    False
+    A graph made without features gives every node one of its own.
     """
     features = graph.features
     if not sparse.issparse(features):

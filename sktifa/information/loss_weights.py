@@ -20,34 +20,12 @@ __all__ = [
 
 
 def tie_averaged_ranks(gain: ArrayOrTensor) -> ArrayOrTensor:
-    """Rank from the smallest value, 0-based, giving ties their average rank.
+    """Rank from the smallest value, 0-based, giving ties their average rank (float64).
 
     Nodes that no label reaches share a gain of 0, and they are not few (a third of
     CiteSeer with 20 labels a class): any other rule would order them by accident.
     Values that are equal in float32 are ties, so that rounding, which differs between
     devices, orders no node either.
-
-    Parameters
-    ----------
-    gain : array or Tensor of shape (n,)
-        Topology information gain of each node (paper: T).
-
-    Returns
-    -------
-    array or Tensor of float64, shape (n,)
-        Between 0 and n - 1.
-
-    Raises
-    ------
-    ParameterError
-        If `gain` is not one-dimensional or has a NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.loss_weights import tie_averaged_ranks
-    >>> tie_averaged_ranks(np.array([0.3, 0.0, 0.0, 0.1]))
-    array([3. , 0.5, 0.5, 2. ])
     """
     if not isinstance(gain, torch.Tensor) and np.asarray(gain).dtype.kind not in "biuf":
         raise ParameterError("gain must hold real numbers, one a node.")
@@ -74,31 +52,7 @@ def loss_weights(
     """Weigh each node's contrastive loss by its rank in information gain (Eq. 10).
 
     ``w_i = w_min + (w_max - w_min) / 2 * (1 + cos(pi * rank_i / n))``: `weight_max`
-    where least annotated information arrives, down to `weight_min`.
-
-    Parameters
-    ----------
-    gain : array or Tensor of shape (n,)
-        Topology information gain of each node (paper: T).
-    weight_min, weight_max : float, default=0.2, 2.2
-        Range of the weights (paper: w_min, w_max).
-
-    Returns
-    -------
-    array or Tensor of float64, shape (n,)
-
-    Raises
-    ------
-    ParameterError
-        Unless 0 <= weight_min <= weight_max, both finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.loss_weights import loss_weights
-    >>> gain = np.array([0.4, 0.1, 0.2, 0.3])
-    >>> loss_weights(gain, weight_min=1, weight_max=2).round(3)
-    array([1.146, 2.   , 1.854, 1.5  ])
+    where least annotated information arrives, down to `weight_min`, in float64.
     """
     ranks = relative_ranks(gain)
     return like(gain, loss_weights_at(ranks, weight_min, weight_max))
@@ -122,26 +76,8 @@ def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:
     """Tell how far a node's propagated labels can be trusted: ``(rank_i / n)^2``.
 
     The opposite of :func:`loss_weights`, and no part of the paper: where most annotated
-    information arrives, the propagated labels are right most often.
-
-    Parameters
-    ----------
-    gain : array or Tensor of shape (n,)
-        Topology information gain of each node (paper: T).
-    least : float, default=0.0
-        What a node is trusted at the least, in [0, 1], if any label reaches it.
-
-    Returns
-    -------
-    array or Tensor of float64, shape (n,)
-        In [0, 1].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.loss_weights import trust
-    >>> trust(np.array([0.4, 0.1, 0.2, 0.3]))
-    array([0.5625, 0.    , 0.0625, 0.25  ])
+    information arrives, the propagated labels are right most often. A node that any
+    label reaches is trusted `least` at the least. In float64, from 0 to 1.
     """
     return like(gain, trust_at(relative_ranks(gain), as_tensor(gain) > 0, least))
 

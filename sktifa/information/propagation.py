@@ -51,53 +51,19 @@ def label_propagation(
     max_iter: int = 1000,
     device: str | torch.device = "cpu",
 ) -> NDArray[np.float64]:
-    """Solve ``Z = a (I - (1 - a) A')^-1 Z0`` (Eq. 1).
+    """Solve ``Z = a (I - (1 - a) A')^-1 Z0`` (Eq. 1), in float64 of shape (n, k).
 
-    Parameters
-    ----------
-    adjacency : csr_array of shape (n, n)
-        Symmetric, weights not negative. A node without edges keeps ``a Z0``.
-    sources : array-like of shape (n, k)
-        What each node gives out (paper: Z0), one column a class.
-    restart_probability : float, default=0.15
-        In (0, 1]; 1 spreads nothing (paper: alpha).
-    normalization : {"column", "symmetric", "row"}, default="column"
-        ``A' = A D^-1`` (the paper's), ``D^-1/2 A D^-1/2`` or ``D^-1 A``.
-    tol : float, default=1e-6
-        Largest error of a column relative to the column's solution, in the norm of
-        the symmetric system. Computed in float32 where that is good enough, which is
-        for ``tol * restart_probability >= 1e-6``, else in float64.
-    max_iter : int, default=1000
-        Most sweeps. With ``tol=1e-6``, 0.15 needs 25 and 0.01 needs 103.
-    device : str or torch.device, default="cpu"
-        Where to compute. Devices without CSR products (mps) hand over to the CPU.
+    `adjacency` is symmetric, its weights not negative; `sources` is Z0, (n, k), what
+    each node gives out, one column a class. A restart probability (alpha) of 1 spreads
+    nothing; a node without edges keeps ``a Z0``. A' is ``A D^-1`` (the paper's),
+    ``D^-1/2 A D^-1/2`` or ``D^-1 A``. What is returned is not negative where `sources`
+    are not, and exactly 0 where none of them reaches.
 
-    Returns
-    -------
-    ndarray of float64, shape (n, k)
-        Not negative where `sources` are not; exactly 0 where none of them reaches.
-
-    Raises
-    ------
-    GraphError
-        If `adjacency` is no such matrix, or `sources` has another number of rows than
-        it has nodes.
-    ParameterError
-        If a parameter is outside its range.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If `max_iter` ends the iteration first.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> from sktifa.information.propagation import label_propagation
-    >>> pair = csr_array([[0.0, 1.0], [1.0, 0.0]])
-    >>> label_propagation(pair, [[1.0], [0.0]], restart_probability=0.5).round(4)
-    array([[0.6667],
-           [0.3333]])
+    `tol` is the largest error of a column relative to the column's solution, in the
+    norm of the symmetric system. Computed in float32 where that is good enough, which
+    is for ``tol * restart_probability >= 1e-6``, else in float64. With ``tol=1e-6``, an
+    alpha of 0.15 needs 25 sweeps and 0.01 needs 103; if `max_iter` ends them first, a
+    ConvergenceWarning says so. Devices without CSR products (mps) hand over to the CPU.
     """
     check_propagation(restart_probability, normalization, tol, max_iter)
     adjacency = check_adjacency(adjacency, dtype=np.float64)
@@ -155,26 +121,9 @@ def propagate_on_device(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> Tensor:
-    """Solve Eq. 1 for tensors that lie on one device already.
+    """Solve Eq. 1 for tensors that lie on one device already, as `label_propagation`.
 
-    Parameters
-    ----------
-    adjacency : sparse CSR tensor of shape (n, n)
-        Symmetric, weights not negative, in the dtype of `sources`.
-    sources : Tensor of shape (n, k)
-        What each node gives out (paper: Z0). Its dtype is computed in.
-    restart_probability, normalization, tol, max_iter
-        As for :func:`label_propagation`.
-
-    Returns
-    -------
-    Tensor of shape (n, k)
-        On the same device, in the dtype of `sources`.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter is outside its range.
+    `adjacency` is a CSR tensor in the dtype of `sources`, in which it is computed.
     """
     check_propagation(restart_probability, normalization, tol, max_iter)
     n = adjacency.shape[0]

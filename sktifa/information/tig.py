@@ -58,27 +58,8 @@ def class_prototypes(
 ) -> NDArray[np.float64]:
     """Average the features of each class's labelled nodes (Appendix A1).
 
-    Parameters
-    ----------
-    features : ndarray, csr_array or Tensor of shape (n, h)
-        Node features (paper: X). CSR features are not made dense.
-    codes : ndarray or Tensor of int, shape (n,)
-        Class of each node; -1 where unlabelled.
-    n_classes : int
-        Number of classes.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_classes, h)
-        Paper: P. A class without labelled nodes gets zeros.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import class_prototypes
-    >>> features = np.array([[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]])
-    >>> class_prototypes(features, np.array([0, 0, -1]), n_classes=1)
-    array([[2., 1.]])
+    Paper: P, (n_classes, h). A class without labelled nodes gets zeros. CSR features,
+    (n, h), are not made dense; `codes`, (n,), are -1 where unlabelled.
     """
     if not isinstance(features, Tensor):
         features = as_numbers(features, "features")
@@ -107,25 +88,8 @@ def feature_affinity(
 ) -> NDArray[np.float64]:
     """Compare each node's features with each class: ``(1 + cos(X_i, P_c)) / 2``.
 
-    Parameters
-    ----------
-    features : ndarray or csr_array of shape (n, h)
-        Node features (paper: X). CSR features are not made dense.
-    prototypes : ndarray of shape (n_classes, h)
-        From :func:`class_prototypes`.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, n_classes)
-        In [0, 1]. The cosine of a row of zeros is taken as 0, its affinity 1/2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import feature_affinity
-    >>> feature_affinity(np.array([[2.0, 0.0], [0.0, 0.0]]), np.eye(2))
-    array([[1. , 0.5],
-           [0.5, 0.5]])
+    Returns (n, n_classes), in [0, 1]; the cosine of a row of zeros is taken as 0, its
+    affinity 1/2. CSR features are not made dense.
     """
     affinity = torch.ones(
         features.shape[0], len(prototypes), dtype=torch.float64, device="cpu"
@@ -289,24 +253,10 @@ def propagated_labels(
     aggregate: Aggregate = "sum",
     tol: float | None = None,
 ) -> Tensor:
-    """Propagate the labels of each class along the edges (Eq. 1).
+    """Propagate the labels of each class along the edges (Eq. 1), (n_nodes, n_classes).
 
-    Parameters
-    ----------
-    graph, codes, n_classes, restart_probability, normalization, aggregate, tol
-        As for :func:`annotated_information`.
-
-    Returns
-    -------
-    Tensor of shape (n_nodes, n_classes)
-        Paper: Z, on the device of the graph.
-
-    Raises
-    ------
-    LabelError
-        If `codes` don't have one entry a node of the graph.
-    ParameterError
-        If a parameter is outside its range.
+    Paper: Z, on the device of the graph. The parameters are those of
+    :func:`annotated_information`.
     """
     if tol is None:
         tol = 1e-6 if len(graph.col) <= _LARGE else 1e-5
@@ -358,24 +308,10 @@ def _known(information: NDArray[np.floating] | Tensor) -> Tensor:
 def check_information(
     information: NDArray[np.floating] | Tensor, n_nodes: int | None = None
 ) -> Tensor:
-    """Check what reaches the nodes, where it is handed in, and make a tensor of it.
+    """Check what reaches the nodes (Z*), where it is handed in; return it as a tensor.
 
-    Parameters
-    ----------
-    information : array or Tensor of shape (n_nodes, n_classes)
-        From :func:`annotated_information` (paper: Z*).
-    n_nodes : int, default=None
-        How many there must be.
-
-    Returns
-    -------
-    Tensor
-        An array's values in float64.
-
-    Raises
-    ------
-    LabelError
-        If it is none: of another shape, negative or not finite.
+    It must have `n_nodes` rows, if that is given, and be finite and not negative, else
+    a LabelError says where it isn't. An array's values are made float64.
     """
     if isinstance(information, Tensor):
         z = information
@@ -401,46 +337,14 @@ def check_information(
 
 
 def intensity(information: ArrayOrTensor) -> ArrayOrTensor:
-    """Take what arrives from the strongest class: ``max_c Z*_ic`` (Eq. 2).
-
-    Parameters
-    ----------
-    information : array or Tensor of shape (n, n_classes)
-        From :func:`annotated_information` (paper: Z*).
-
-    Returns
-    -------
-    array or Tensor of shape (n,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import intensity
-    >>> intensity(np.array([[0.5, 0.2], [0.0, 0.0]]))
-    array([0.5, 0. ])
-    """
+    """Take what arrives from the strongest class, (n,): ``max_c Z*_ic`` (Eq. 2)."""
     return like(information, _known(information).amax(1))
 
 
 def clarity(information: ArrayOrTensor) -> ArrayOrTensor:
-    """Take minus what arrives from the other classes: ``max - sum`` (Eq. 3).
+    """Take minus what arrives from the other classes: ``max - sum`` (Eq. 3), (n,).
 
-    Parameters
-    ----------
-    information : array or Tensor of shape (n, n_classes)
-        From :func:`annotated_information` (paper: Z*).
-
-    Returns
-    -------
-    array or Tensor of float64, shape (n,)
-        Never positive; the larger, the clearer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import clarity
-    >>> clarity(np.array([[0.5, 0.25], [0.0, 0.0]]))
-    array([-0.25,  0.  ])
+    Never positive; the larger, the clearer. In float64.
     """
     z = _known(information)
     return like(information, z.amax(1).double() - z.sum(1, dtype=torch.float64))
@@ -449,35 +353,11 @@ def clarity(information: ArrayOrTensor) -> ArrayOrTensor:
 def information_gain(
     information: ArrayOrTensor, clarity_weight: float = 0.1
 ) -> ArrayOrTensor:
-    """Sum up what reaches a node in one number, its TIG (Eq. 4).
+    """Sum up what reaches a node in one number, its TIG, (n,) in float64 (Eq. 4).
 
-    ``T = intensity + clarity_weight / (k - 1) * clarity``. For a `clarity_weight` up to
-    1, ``T >= (1 - clarity_weight) * intensity >= 0``; a node that no label reaches has
-    0, the lowest.
-
-    Parameters
-    ----------
-    information : array or Tensor of shape (n, n_classes)
-        From :func:`annotated_information` (paper: Z*).
-    clarity_weight : float, default=0.1
-        Weight of clarity against intensity (paper: lambda).
-
-    Returns
-    -------
-    array or Tensor of float64, shape (n,)
-        Paper: T.
-
-    Raises
-    ------
-    LabelError
-        If there are fewer than two classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import information_gain
-    >>> information_gain(np.array([[0.5, 0.25], [0.0, 0.0]]))
-    array([0.475, 0.   ])
+    ``T = intensity + clarity_weight / (k - 1) * clarity`` (`clarity_weight` is the
+    paper's lambda). Where that is at most 1, ``T >= (1 - clarity_weight) * intensity``;
+    a node that no label reaches has 0, the lowest. There must be at least two classes.
     """
     z = _known(information)
     n_classes = z.shape[1]
@@ -498,34 +378,10 @@ def label_distribution(
 ) -> ArrayOrTensor:
     """Make a distribution over the classes of what reaches each node (Eq. 11).
 
-    Parameters
-    ----------
-    information : array or Tensor of shape (n, n_classes)
-        From :func:`annotated_information` (paper: Z*). Not negative.
-    kind : {"sum", "softmax"}, default="sum"
-        ``(Z* + s) / sum_c(Z* + s)``, or the paper's ``softmax(Z*)``. Z* is so small
-        that softmax is close to uniform and tells classes apart badly.
-    smoothing : float, default=1e-3
-        What "sum" adds to each entry, so that no class has probability 0, in parts of
-        the mean entry: ``s = smoothing * Z*.mean()``. Positive.
-
-    Returns
-    -------
-    array or Tensor of shape (n, n_classes)
-        Rows sum to 1; uniform where no label reaches.
-
-    Raises
-    ------
-    ParameterError
-        If `kind` is another or `smoothing` not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import label_distribution
-    >>> label_distribution(np.array([[0.3, 0.1], [0.0, 0.0]]), smoothing=1)
-    array([[0.66666667, 0.33333333],
-           [0.5       , 0.5       ]])
+    ``(Z* + s) / sum_c(Z* + s)`` by "sum", or the paper's ``softmax(Z*)``: Z* is so
+    small that softmax is close to uniform and tells classes apart badly. With "sum" no
+    class has probability 0: ``s = smoothing * Z*.mean()``. Uniform where no label
+    reaches.
     """
     z = _known(information)
     if kind == "softmax":
@@ -541,33 +397,9 @@ def teacher_distribution(
 ) -> ArrayOrTensor:
     """Make of what reaches each node what a teacher would say of its class.
 
-    As :func:`label_distribution` by "sum", but smoothed by the same amount whatever
-    the graph: the less reaches a node, the closer its row is to uniform.
-
-    Parameters
-    ----------
-    information : array or Tensor of shape (n, n_classes)
-        From :func:`annotated_information` (paper: Z*). Not negative.
-    smoothing : float, default=1e-4
-        Added to each entry. Positive.
-
-    Returns
-    -------
-    array or Tensor of shape (n, n_classes)
-        Rows sum to 1; uniform where no label reaches.
-
-    Raises
-    ------
-    ParameterError
-        If `smoothing` is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sktifa.information.tig import teacher_distribution
-    >>> teacher_distribution(np.array([[0.3, 0.1], [0.0, 0.0]])).round(4)
-    array([[0.7499, 0.2501],
-           [0.5   , 0.5   ]])
+    As :func:`label_distribution` by "sum", but each entry is smoothed by the same
+    amount whatever the graph: the less reaches a node, the closer its row is to
+    uniform.
     """
     return like(information, _smoothed(_known(information), smoothing, 1.0))
 

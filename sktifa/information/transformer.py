@@ -47,23 +47,11 @@ _SMOOTHING = 1e-3
 
 @dataclass(frozen=True)
 class _Received:
-    """What a set of labels sends to the nodes of a graph, and how much that is.
+    """What a set of labels sends to the nodes of a graph, and how much that is."""
 
-    Attributes
-    ----------
-    influence : ndarray of shape (n_nodes, n_classes)
-        Propagated labels (paper: Z).
-    prototypes : ndarray of shape (n_classes, n_features)
-        Paper: P.
-    mean : float
-        Mean entry of Z*.
-    intensity, gain : ndarray of shape (n_nodes,)
-        Of every node.
-    """
-
-    influence: NDArray[np.float64]
-    prototypes: NDArray[np.float64]
-    mean: float
+    influence: NDArray[np.float64]  # propagated labels, a row a node (paper: Z)
+    prototypes: NDArray[np.float64]  # paper: P
+    mean: float  # of the entries of Z*
     intensity: NDArray[np.float64]
     gain: NDArray[np.float64]
 

@@ -135,12 +135,7 @@ class GraphSampler(BaseEstimator):
 
     @abstractmethod
     def sample_subgraph(self) -> Subgraph:
-        """Draw a subgraph as tensors.
-
-        Returns
-        -------
-        sktifa.sampling.subgraph.Subgraph
-        """
+        """Draw a subgraph as tensors."""
 
     def sample(self) -> Graph:
         """Draw a subgraph.
@@ -275,15 +270,7 @@ class GraphSampler(BaseEstimator):
 
 @dataclass
 class SubgraphLoader:
-    """Epochs of a sampler's subgraphs; each iteration is a new epoch.
-
-    Attributes
-    ----------
-    sampler : GraphSampler
-        Fitted.
-    begin : callable
-        Begins the sampler's next epoch.
-    """
+    """Epochs of a fitted sampler's subgraphs; each iteration begins a new epoch."""
 
     sampler: GraphSampler
     begin: Callable[[], Iterator[Any]]

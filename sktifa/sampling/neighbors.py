@@ -229,25 +229,10 @@ def sample_neighbors(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Draw neighbours layer by layer, uniformly and without replacement.
 
-    Parameters
-    ----------
-    adjacency : csr_array, shape (n_nodes, n_nodes)
-        The graph.
-    seeds : ndarray of int64
-        Distinct nodes.
-    num_neighbors : tuple of int
-        Fan-out of each layer; -1 for all.
-    rng : numpy.random.Generator
-        Source of randomness; advances.
-
-    Returns
-    -------
-    nodes : ndarray of int64
-        Seeds first, then the others in the order in which they were drawn.
-    target, source : ndarray of int64, shape (n_arcs,)
-        Positions in `nodes`: `source` was drawn for `target`.
-    arcs : ndarray of int64, shape (n_arcs,)
-        Positions in the adjacency's arrays.
+    As many a node as the fan-out of its layer, -1 for all, from distinct seeds on;
+    `rng` advances. Returns the nodes, the seeds first and then in the order in which
+    they were drawn; for each arc its target and its source, drawn for it, as positions
+    among these nodes; and the arcs' positions in the adjacency's arrays. All are int64.
     """
     if compiled := _compiled_sampler():
         return _sample_compiled(compiled, adjacency, seeds, num_neighbors, rng)

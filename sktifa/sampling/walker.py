@@ -77,24 +77,11 @@ def arc_distances(
 def step_thresholds(
     graph: DeviceGraph, distance: Tensor, sharpness: float, epsilon: float
 ) -> Tensor:
-    """Turn arc distances into the cumulative step probabilities of each row.
+    """Turn arc distances into the cumulative step probabilities of each row, int32.
 
     ``P(i, j) ∝ exp(t · A(i, j) / (D(i, j) + ε))`` over the neighbours j of i
-    (Algorithm 1, lines 3 and 4), with the weights A divided by the largest.
-
-    Parameters
-    ----------
-    graph : DeviceGraph
-        Symmetric; its weights are A.
-    distance : Tensor of shape (n_arcs,)
-        From `arc_distances`.
-    sharpness, epsilon : float
-        t and ε.
-
-    Returns
-    -------
-    Tensor of int32, shape (n_arcs,)
-        Fixed-point; a row ends with 2^31 − 1.
+    (Algorithm 1, lines 3 and 4), with the weights A divided by the largest, t the
+    sharpness and D from `arc_distances`. In fixed point: a row ends with 2^31 − 1.
     """
     crow, n_arcs = graph.crow, len(distance)
     thresholds = torch.empty(n_arcs, dtype=torch.int32, device=distance.device)
@@ -152,14 +139,9 @@ def make_walker(
 
 
 class CPUWalker:
-    """Walks on the CPU.
+    """Walks on the CPU, along arrays that may be read-only memory maps.
 
-    Parameters
-    ----------
-    graph : DeviceGraph
-        A symmetric graph on the CPU; its arrays may be read-only memory maps.
-    thresholds : Tensor of int32, shape (n_arcs,), default=None
-        Cumulative probabilities of each row; None for uniform steps.
+    `thresholds` are the cumulative probabilities of each row; None is uniform steps.
     """
 
     device = torch.device("cpu")
@@ -197,17 +179,8 @@ class CPUWalker:
 
 
 class TorchWalker:
-    """Walks on the device of the graph.
+    """Walks on the device of the graph, as `CPUWalker` does.
 
-    Parameters
-    ----------
-    graph : DeviceGraph
-        A symmetric graph.
-    thresholds : Tensor of int32, shape (n_arcs,), default=None
-        Cumulative probabilities of each row; None for uniform steps.
-
-    Notes
-    -----
     One search per step in one ascending array of ``row · 2^31 + threshold`` takes one
     kernel where a search within rows would take a hundred; it costs 8 bytes an arc.
     """

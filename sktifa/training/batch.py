@@ -17,24 +17,12 @@ __all__ = ["Batch", "LabeledNodes", "View"]
 
 @dataclass
 class LabeledNodes:
-    """Labelled nodes of all models of a stack.
+    """Labelled nodes of all models of a stack, an entry each in the four tensors."""
 
-    Attributes
-    ----------
-    model : Tensor of int64, shape (n_labeled,)
-        Whose node it is.
-    index : Tensor of int64, shape (n_labeled,)
-        The node, counted through the nodes of all models.
-    target : Tensor of int64, shape (n_labeled,)
-        Its class.
-    weight : Tensor of float32, shape (n_labeled,)
-        Its share of the model's cross-entropy; a model's shares sum to one.
-    """
-
-    model: Tensor
-    index: Tensor
-    target: Tensor
-    weight: Tensor
+    model: Tensor  # whose node it is
+    index: Tensor  # the node, counted through the nodes of all models
+    target: Tensor  # its class
+    weight: Tensor  # its share of the model's cross-entropy; they sum to one
 
     @classmethod
     def stack(
@@ -75,46 +63,23 @@ class LabeledNodes:
 
 @dataclass
 class View:
-    """A perturbed view of a batch (Algorithm 2), for each model of a stack.
+    """A perturbed view of a batch (Algorithm 2), for each model of a stack."""
 
-    Attributes
-    ----------
-    flips : Flips
-        The arcs that differ.
-    row_keep : Tensor of float32, shape (n_models, n_nodes)
-        Probability that a feature of each node is kept.
-    """
-
-    flips: Flips
-    row_keep: Tensor
+    flips: Flips  # the arcs that differ
+    row_keep: Tensor  # (n_models, n_nodes): how probably a node's feature is kept
 
 
 @dataclass
 class Batch:
-    """The nodes that one training step sees.
-
-    Attributes
-    ----------
-    features : Features
-        Node features.
-    graph : Adjacency
-        The edges between the batch's nodes.
-    labeled : LabeledNodes
-        The batch's labelled training nodes.
-    views : list of View
-        Perturbed views.
-    pairs : Tensor, sparse CSR of shape (n_models * n_nodes, n_models * n_nodes)
-        The pair operator; None where there is no pair loss.
-    nodes : Tensor of int64, shape (n_nodes,), or None
-        Which nodes of the whole graph these are; None is all of them.
-    norm : Tensor of float32, shape (n_nodes,), or None
-        What each node's part of a loss is multiplied by before the mean is taken.
-    """
+    """The nodes that one training step sees."""
 
     features: Features
     graph: Adjacency
     labeled: LabeledNodes
     views: list[View]
+    # The pair operator, CSR with n_models * n_nodes rows; None without a pair loss.
     pairs: Tensor | None = None
+    # Which nodes of the whole graph these are; None is all of them.
     nodes: Tensor | None = None
+    # What each node's part of a loss is multiplied by before the mean is taken.
     norm: Tensor | None = None

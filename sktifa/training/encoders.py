@@ -69,22 +69,10 @@ _STRIDE = 0x632BE59BD9B4E01
 class EncoderSpec:
     """An encoder before it is built.
 
-    Attributes
-    ----------
-    kind : str, subclass of Layer or callable
-        One of `ENCODERS`, what the layers are, or a module class or factory.
-    n_features, hidden_size, n_classes : int
-        Widths of the input, of every hidden layer and of the output.
-    n_layers : int
-        Number of layers.
-    residual : bool
-        Add a hidden layer's input to its output where the widths agree.
-    normalization : {"batch", "layer"} or None
-        Normalisation of each hidden layer before the activation.
-    propagation_steps : int
-        Steps after the last layer, for "appnp".
-    teleport : float
-        Weight of the last layer's own scores in each of these steps.
+    `kind` is one of `ENCODERS`, what the layers are, or a module class or factory. A
+    hidden layer's input is added to its output if `residual` and where the widths
+    agree, and normalised before the activation. `propagation_steps` follow the last
+    layer of "appnp"; `teleport` weighs that layer's own scores in each.
     """
 
     kind: str | Callable[..., nn.Module]
@@ -114,16 +102,9 @@ class EncoderSpec:
 class Draw:
     """What is random in a forward pass: each layer's dropout, and a mask of features.
 
-    Parameters
-    ----------
-    seed : Tensor of int64, shape (n_models,)
-        Each model's seed of this pass.
-    keep : Tensor of float32, shape (n_models, 1)
-        One minus each model's dropout rate.
-    drops : bool
-        Whether any rate is above 0.
-    row_keep : Tensor of float32, shape (n_models, n_nodes), default=None
-        Probability that a feature of a node is kept.
+    For each model its `seed`, (n_models,), of this pass and `keep`, (n_models, 1),
+    which is one minus its dropout rate; `drops` if any rate is above 0. A feature of a
+    node is kept with probability `row_keep`, (n_models, n_nodes).
     """
 
     def __init__(
@@ -342,13 +323,7 @@ _NORMS = {"batch": _BatchNorm, "layer": _LayerNorm}
 
 
 class Encoder(nn.Module):
-    """A stack of graph convolutions with ReLU and dropout between them.
-
-    Parameters
-    ----------
-    spec : EncoderSpec
-        Its `kind` is one of `ENCODERS` or a subclass of :class:`Layer`.
-    """
+    """A stack of graph convolutions with ReLU and dropout between them."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()

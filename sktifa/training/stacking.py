@@ -57,21 +57,7 @@ def _takes_part(value: Any) -> bool:
 
 
 def stack(values: Sequence[T], device: torch.device) -> T:
-    """Make one dataclass of several: own fields get an entry a model.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from dataclasses import dataclass
-    >>> from sktifa.training.stacking import own, shared, stack
-    >>> @dataclass(frozen=True)
-    ... class Pull:
-    ...     direction: str = shared("up")
-    ...     weight: float = own(1.0)
-    >>> stack([Pull(weight=1.0), Pull(weight=2.0)], torch.device("cpu")).weight
-    tensor([[1.],
-            [2.]])
-    """
+    """Make one dataclass of several: own fields get an entry a model."""
     first: Any = values[0]
     if isinstance(first, tuple):
         parts: Any = zip(*values, strict=True)

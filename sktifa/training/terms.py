@@ -45,19 +45,13 @@ class Target:
     The clean prediction, without a gradient, times the propagated labels as far as
     they are trusted: :math:`q_i \propto \mathrm{softmax}(clean_i / T) \cdot
     p_i^{\gamma \cdot trust_i}`.
-
-    Attributes
-    ----------
-    mode : {"evaluation", "training"}
-        Forward pass that gives the clean prediction.
-    temperature : float
-        Divides the clean logits; below 1 it sharpens them.
-    log_prior : Tensor of float32, shape (n_nodes, n_classes), or None
-        The logarithm of the second factor; None leaves it out.
     """
 
+    # The forward pass that gives the clean prediction.
     mode: Literal["evaluation", "training"] = shared("evaluation")
+    # Divides the clean logits; below 1 it sharpens them.
     temperature: float = own(1.0)
+    # The logarithm of the second factor, (n_nodes, n_classes); None leaves it out.
     log_prior: Tensor | None = own(None)
 
 
@@ -185,20 +179,12 @@ class CrossEntropy(Term):
 
 @dataclass(frozen=True)
 class SelfConsistency(Term):
-    """Divergence of each node's perturbed prediction from its target (Eq. 7).
-
-    Attributes
-    ----------
-    weights : Tensor of float32, shape (n_nodes,)
-        Loss weight of each node (Eq. 10).
-    divergence : str
-        Direction of the Kullback-Leibler divergence.
-    """
+    """Divergence of each node's perturbed prediction from its target (Eq. 7)."""
 
     n_views: ClassVar[int] = 1
     needs_clean: ClassVar[bool] = True
 
-    weights: Tensor = own()
+    weights: Tensor = own()  # of each node (Eq. 10)
     divergence: Divergence = shared("clean_to_perturbed")
 
     def __call__(self, step: Step) -> Tensor:
@@ -209,23 +195,13 @@ class SelfConsistency(Term):
 
 @dataclass(frozen=True)
 class Pairs(Term):
-    """Divergence from positive pairs less that from negative ones (Eq. 8).
-
-    Attributes
-    ----------
-    weights : Tensor of float32, shape (n_nodes,)
-        Loss weight of each node (Eq. 10).
-    pair_weight : float
-        Weight against self-consistency (paper: mu_2).
-    divergence : str
-        Direction of the Kullback-Leibler divergence.
-    """
+    """Divergence from positive pairs less that from negative ones (Eq. 8)."""
 
     n_views: ClassVar[int] = 1
     needs_clean: ClassVar[bool] = True
 
-    weights: Tensor = own()
-    pair_weight: float = own()
+    weights: Tensor = own()  # of each node (Eq. 10)
+    pair_weight: float = own()  # against self-consistency (paper: mu_2)
     divergence: Divergence = shared("clean_to_perturbed")
 
     def __call__(self, step: Step) -> Tensor:
@@ -244,17 +220,11 @@ class Teacher(Term):
 
     :math:`trust_i \cdot \mathrm{CE}(p_i^\beta / \sum p_i^\beta, prediction_i)`,
     measured on the perturbed pass.
-
-    Attributes
-    ----------
-    lesson : Tensor of float32, shape (n_nodes, n_classes)
-        What is taught: trust times the sharpened propagated labels.
-    weight : float
-        Weight of the term.
     """
 
     n_views: ClassVar[int] = 1
 
+    # Trust times the sharpened propagated labels, (n_nodes, n_classes).
     lesson: Tensor = own()
     weight: float = own(1.0)
 

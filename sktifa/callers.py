@@ -32,6 +32,7 @@ __all__ = [
     "announce_array",
     "ends_the_loop",
     "goes_to_user",
+    "parts_of",
     "refuse_cut",
     "refuse_lost_graph",
     "refuse_marks_as_class",
@@ -298,14 +299,14 @@ def _owner(frame: FrameType) -> BaseEstimator | None:
     return owner if isinstance(owner, BaseEstimator) else None
 
 
-def _is_graph_classifier(estimator: Any) -> bool:
-    return getattr(estimator, "_trains_on_graphs", False)
+def parts_of(estimator: Any) -> list[Any]:
+    """Return an estimator, and all that it is made of."""
+    parts = [estimator]
+    if hasattr(estimator, "get_params"):
+        parts += estimator.get_params(deep=True).values()
+    return parts
 
 
 def _holds_graph_classifier(estimator: Any) -> bool:
-    if _is_graph_classifier(estimator):
-        return True
-    if not hasattr(estimator, "get_params"):
-        return False
-    parts = estimator.get_params(deep=True).values()
-    return any(_is_graph_classifier(part) for part in parts)
+    parts = parts_of(estimator)
+    return any(getattr(part, "_trains_on_graphs", False) for part in parts)

@@ -28,6 +28,7 @@ from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sktifa.callers import parts_of
 from sktifa.exceptions import GraphError, LabelError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
@@ -476,15 +477,12 @@ def _nothing() -> None:
 
 def _needs_labels(transformer: Any) -> bool:
     """Whether a transformer, or one that it is made of, learns from labels."""
-    parts = [transformer]
-    if hasattr(transformer, "get_params"):
-        parts += transformer.get_params(deep=True).values()
     return any(
         hasattr(part, "fit")
         and not isinstance(part, type)
         # Univariate selection says of itself that labels are optional.
         and (hasattr(part, "score_func") or get_tags(part).target_tags.required)
-        for part in parts
+        for part in parts_of(transformer)
     )
 
 

@@ -25,6 +25,7 @@ from sklearn.utils import Bunch, check_random_state
 from sktifa.checks import check_count, check_real, check_sparse
 from sktifa.device import free_memory, resolve_device
 from sktifa.exceptions import GraphWarning, NotEnoughMemoryError, ParameterError
+from sktifa.files import whole_file
 from sktifa.graph import Graph
 from sktifa.raw_files import (
     fetch_archive,
@@ -605,11 +606,10 @@ def _cached_table(folder: Path, file: str) -> NDArray[Any]:
     table = read_table(raw)
     if table.dtype.kind == "f":
         table = table.astype(np.float32)
-    part = kept.with_suffix(f".{os.getpid()}.npy")
     with contextlib.suppress(OSError):
         kept.parent.mkdir(exist_ok=True)
-        np.save(part, table)
-        part.replace(kept)
+        with whole_file(kept) as part, part.open("wb") as opened:
+            np.save(opened, table)
     return table
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from sktifa.device import free_memory
+from sktifa.graph.adjacency import with_values
 from sktifa.sampling.prefetch import prefetch
 from sktifa.tensors.arrays import as_tensor
 from sktifa.tensors.device_graph import DeviceGraph
@@ -74,8 +76,6 @@ class LayerwisePredictor:
     ) -> None:
         self.adjacency, self.features, self.memory = adjacency, features, memory
         self._device_graph = device_graph
-        self._whole: Adjacency | None = None
-        self._whole_degree: NDArray[np.float32] | None = None
 
     @torch.no_grad()
     def logits(
@@ -107,16 +107,17 @@ class LayerwisePredictor:
     def _device(self) -> torch.device:
         return self.features.device
 
+    @cached_property
+    def _whole(self) -> Adjacency:
+        graph = self._device_graph
+        if graph is None or graph.crow.device != self._device:
+            return Adjacency.from_csr(self.adjacency, self._device)
+        arcs = graph.weight
+        if arcs is None:
+            arcs = torch.ones(len(graph.col), device=self._device)
+        return Adjacency.from_arcs(graph.crow, graph.col, arcs)
+
     def _everything(self) -> tuple[Features, Adjacency]:
-        if self._whole is None:
-            graph = self._device_graph
-            if graph is None or graph.crow.device != self._device:
-                self._whole = Adjacency.from_csr(self.adjacency, self._device)
-            else:
-                arcs = graph.weight
-                if arcs is None:
-                    arcs = torch.ones(len(graph.col), device=self._device)
-                self._whole = Adjacency.from_arcs(graph.crow, graph.col, arcs)
         return self.features.rows(slice(0, self.features.shape[0])), self._whole
 
     @staticmethod
@@ -132,7 +133,7 @@ class LayerwisePredictor:
         if budget is None:
             budget = int(free_memory(self._device) / 2)
         n, n_arcs = self.adjacency.shape[0], self.adjacency.nnz
-        widths = [_width(encoder, index) for index in range(n_layers)]
+        widths = list(zip(encoder.widths, encoder.widths[1:], strict=False))[:n_layers]
         n_steps = encoder.propagation_steps if n_layers == encoder.n_layers else 0
         whole = max(
             _bytes(n, n_arcs, n_in, n_out, convolution)
@@ -197,15 +198,8 @@ class LayerwisePredictor:
         arcs = np.diff(indptr).astype(np.float64)
         reach = arcs
         if hops == 2:
-            pattern = sparse.csr_array(
-                (
-                    np.ones(self.adjacency.nnz, dtype=np.float32),
-                    self.adjacency.indices,
-                    self.adjacency.indptr,
-                ),
-                shape=self.adjacency.shape,
-            )
-            reach = arcs + pattern @ arcs.astype(np.float32)
+            ones = np.ones(self.adjacency.nnz, dtype=np.float32)
+            reach = arcs + with_values(self.adjacency, ones) @ arcs.astype(np.float32)
         cost = _bytes(1 + reach[rows], reach[rows], *width, convolution)
         ends = _cut(cost, budget / _BLOCKS)
         local = np.full(len(arcs), -1, dtype=np.int32)
@@ -255,12 +249,9 @@ class LayerwisePredictor:
             features = _with_empty_row(features)
         return _Block(features, graph, len(rows), index)
 
-    @property
+    @cached_property
     def _degree(self) -> NDArray[np.float32]:
-        if self._whole_degree is None:
-            ones = np.ones(self.adjacency.shape[0], dtype=np.float32)
-            self._whole_degree = self.adjacency @ ones
-        return self._whole_degree
+        return self.adjacency @ np.ones(self.adjacency.shape[0], dtype=np.float32)
 
 
 @dataclass
@@ -314,10 +305,6 @@ def _with_empty_row(features: Features | Tensor) -> Features | Tensor:
 def _kind(convolution: nn.Module) -> str:
     inner = getattr(convolution, "convolution", convolution)
     return type(inner).__name__
-
-
-def _width(encoder: Encoder, index: int) -> tuple[int, int]:
-    return encoder.widths[index], encoder.widths[index + 1]
 
 
 def _bytes(nodes, arcs, n_in, n_out, convolution):  # noqa: ANN001, ANN202

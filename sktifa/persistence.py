@@ -17,6 +17,7 @@ import sktifa
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import Seen
 from sktifa.exceptions import ParameterError, StorageError
+from sktifa.files import whole_file
 from sktifa.tensors.scaling import Scaling
 from sktifa.training.encoders import EncoderSpec
 
@@ -134,18 +135,14 @@ def save(model: GNNClassifier, path: str | os.PathLike[str]) -> None:
         {k: np.ascontiguousarray(v) for k, v in values.items() if k not in texts},
         metadata={"sktifa": json.dumps(header, default=_plain)},
     )
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(content)
-        os.replace(part, path)
+        with whole_file(Path(path)) as part:
+            part.write_bytes(content)
     except OSError as error:
         raise StorageError(
             f"the model can't be written to {str(path)!r}: {error.strerror or error}. "
             "Make room, or name a file elsewhere."
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -10,7 +10,6 @@ import collections
 import contextlib
 import http.client
 import io
-import os
 import pickle
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sktifa.exceptions import DatasetError
+from sktifa.files import whole_file
 
 __all__ = [
     "fetch_archive",
@@ -194,11 +194,5 @@ def _opened(url: str) -> Any:
 
 
 def _save(answer: io.BufferedIOBase, path: Path) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            shutil.copyfileobj(answer, file, 1 << 20)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("wb") as file:
+        shutil.copyfileobj(answer, file, 1 << 20)

@@ -107,7 +107,10 @@ def _as_csr(matrix: Any, name: str, dtype: DTypeLike | None) -> sp.csr_array:
                 f"{name} is a damaged sparse matrix: {len(row)} rows, {len(col)} "
                 f"columns and {len(data)} values"
             )
-        _check_range(row, col, shape, name)
+        outside = (row < 0) | (row >= shape[0]) | (col < 0) | (col >= shape[1])
+        if outside.any():
+            at = int(outside.argmax())
+            raise _outside(row[at], col[at], shape, name)
         coo = sp.coo_array((data, (row, col)), shape=shape)
         # Else the conversion would sum duplicates.
         coo.has_canonical_format = True
@@ -153,18 +156,6 @@ def place_of(csr: sp.csr_array, at: int) -> tuple[int, int]:
     """Return row and column of a stored value."""
     row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
     return row, int(csr.indices[at])
-
-
-def _check_range(
-    row: NDArray[np.integer],
-    col: NDArray[np.integer],
-    shape: tuple[int, ...],
-    name: str,
-) -> None:
-    outside = (row < 0) | (row >= shape[0]) | (col < 0) | (col >= shape[1])
-    if outside.any():
-        at = int(outside.argmax())
-        raise _outside(row[at], col[at], shape, name)
 
 
 def _outside(row: int, col: int, shape: tuple[int, ...], name: str) -> GraphError:

@@ -19,8 +19,9 @@ from sktifa.cli.report import html_report
 from sktifa.cli.terminal import at_least, check_outputs, progress
 from sktifa.device import resolve_device
 from sktifa.diagnostics import diagnose
+from sktifa.files import whole_file
 from sktifa.frames import write_table
-from sktifa.frames.table import PARQUET_FILES, TEXT_FILES, require_parquet, whole_file
+from sktifa.frames.table import PARQUET_FILES, TEXT_FILES, require_parquet
 from sktifa.model_selection import BatchedRandomizedSearchCV, paper_grid
 
 __all__ = ["add_parser"]

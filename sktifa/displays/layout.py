@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
 from sktifa.graph import Graph
+from sktifa.graph.adjacency import with_values
 
 __all__ = ["spring_layout"]
 
@@ -59,14 +60,7 @@ def _start(graph: Graph, rng: np.random.RandomState) -> NDArray[np.float32]:
     n = graph.n_nodes
     values = rng.normal(size=(n, 8)).astype(np.float32)
     degree = np.maximum(np.diff(graph.adjacency.indptr), 1)[:, None]
-    pattern = sparse.csr_array(
-        (
-            np.ones(graph.adjacency.nnz, np.float32),
-            graph.adjacency.indices,
-            graph.adjacency.indptr,
-        ),
-        shape=(n, n),
-    )
+    pattern = with_values(graph.adjacency, np.ones(graph.adjacency.nnz, np.float32))
     for _ in range(_SMOOTHINGS):
         values = (values + pattern @ values / degree) / 2
         values -= values.mean(axis=0)

@@ -11,8 +11,7 @@ import csv
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -30,6 +29,7 @@ from sktifa.exceptions import (
     MissingPackageError,
     ParameterError,
 )
+from sktifa.files import whole_file
 
 __all__ = ["Column", "Table", "as_table", "column_of", "read_table", "write_table"]
 
@@ -310,20 +310,6 @@ def write_table(columns: Mapping[str, Iterable[Any]], path: Path) -> None:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to, that becomes `path` when all went well.
-
-    A full disk leaves what was there.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------- files in

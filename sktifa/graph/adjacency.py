@@ -31,6 +31,7 @@ __all__ = [
     "adjacency_of_edges",
     "as_float32",
     "clean_adjacency",
+    "with_values",
 ]
 
 Directed = Literal["symmetrize", "error"]
@@ -66,7 +67,7 @@ def clean_adjacency(
     if n == 0:
         raise GraphError("a graph needs at least one node, got none")
     weight = as_float32(given.data)
-    csr = sp.csr_array((weight, given.indices, given.indptr), shape=given.shape)
+    csr = with_values(given, weight)
     bad = _bad_weights(given.data, weight)
     if bad.any():
         at = int(bad.argmax())
@@ -242,6 +243,11 @@ def _bad_weights(given: NDArray[Any], weight: NDArray[np.float32]) -> NDArray[np
     """Find weights that none is, or that have no place or no inverse in float32."""
     least = np.finfo(np.float32).smallest_normal
     return ~np.isfinite(weight) | (weight < 0) | ((weight < least) & (given != 0))
+
+
+def with_values(csr: sp.csr_array, values: NDArray[Any]) -> sp.csr_array:
+    """Give the stored entries of a matrix other values."""
+    return sp.csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
 
 
 def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:

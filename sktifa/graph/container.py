@@ -592,21 +592,18 @@ class Graph:
         n = matrix.shape[0]
         if n == 0:
             raise GraphError("X has no rows: a graph needs at least one node")
-        k = min(n_neighbors, n - 1)
-        if k == 0:
-            return cls(
-                sp.csr_array((n, n)),
-                matrix,
-                feature_names=names,
-                node_names=node_names,
+        nearest = sp.csr_array((n, n))
+        if n > 1:
+            search = NearestNeighbors(
+                n_neighbors=min(n_neighbors, n - 1), metric=metric
             )
-        try:
-            search = NearestNeighbors(n_neighbors=k, metric=metric).fit(matrix)
-        except ValueError as error:
-            raise ParameterError(
-                f"metric={metric!r} can't be used here: {error}"
-            ) from None
-        nearest = sp.csr_array(search.kneighbors_graph())
+            try:
+                search.fit(matrix)
+            except ValueError as error:
+                raise ParameterError(
+                    f"metric={metric!r} can't be used here: {error}"
+                ) from None
+            nearest = sp.csr_array(search.kneighbors_graph())
         return cls(
             nearest.maximum(nearest.T),
             matrix,

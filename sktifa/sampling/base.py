@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ from sktifa.checks import check_count, check_rows
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
+from sktifa.sampling.prefetch import prefetch
 from sktifa.sampling.subgraph import Subgraph
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ __all__ = ["GraphSampler", "SubgraphLoader"]
 
 # What a draw is for; the first part of the key of its seed.
 SAMPLE, EPOCH, PRESAMPLE = range(3)
+# That draw for a GPU.
+_MOST_THREADS = 8
 
 
 class GraphSampler(BaseEstimator):
@@ -124,14 +128,41 @@ class GraphSampler(BaseEstimator):
         mine = [b % n for b in range(rank, -(-n // n_ranks) * n_ranks, n_ranks)]
         return self._epoch(index, mine, transform)
 
-    @abstractmethod
     def _epoch(
         self,
         index: int,
         batches: Sequence[int],
-        transform: Callable[[Subgraph], Any] | None,
+        transform: Callable[[Subgraph], Any] | None = None,
+        purpose: int = EPOCH,
     ) -> Iterator[Any]:
         """Yield some of an epoch's subgraphs."""
+        order = self._order(purpose, index)
+        ends = np.linspace(0, len(order), self.n_subgraphs_ + 1).astype(np.int64)
+
+        def draw(batch: int) -> Any:
+            start = order[ends[batch] : ends[batch + 1]]
+            subgraph = self._drawn_from(start, purpose, index, batch)
+            return subgraph if transform is None else transform(subgraph)
+
+        n_threads = 1
+        if self._device.type == "cuda":  # it trains faster than one thread can draw
+            n_threads = max(2, min(_MOST_THREADS, joblib.cpu_count() - 1))
+        return prefetch(
+            draw, batches, device=self._device, n_threads=n_threads, ahead=n_threads + 1
+        )
+
+    @property
+    def _device(self) -> torch.device:
+        """Where subgraphs are drawn."""
+        return torch.device("cpu")
+
+    @abstractmethod
+    def _order(self, *key: int) -> Any:
+        """Put the nodes that an epoch starts from in the order of their turns."""
+
+    @abstractmethod
+    def _drawn_from(self, start: Any, *key: int) -> Subgraph:
+        """Draw the subgraph that starts from some nodes."""
 
     @abstractmethod
     def sample_subgraph(self) -> Subgraph:

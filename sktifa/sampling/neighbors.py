@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import numbers
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
-from sktifa.sampling.base import EPOCH, SAMPLE, GraphSampler
-from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.base import SAMPLE, GraphSampler
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.jit import njit
 
@@ -162,22 +160,11 @@ class NeighborSampler(GraphSampler):
         size = min(self.batch_size, len(self._seed_nodes))
         return self._subgraph(rng.choice(self._seed_nodes, size, replace=False), rng)
 
-    def _epoch(
-        self,
-        index: int,
-        batches: Sequence[int],
-        transform: Callable[[Subgraph], Any] | None,
-    ) -> Iterator[Any]:
-        n, n_seeds = self.n_subgraphs_, len(self._seed_nodes)
-        order = self._rng(EPOCH, index).permutation(self._seed_nodes)
-        ends = np.linspace(0, n_seeds, n + 1).astype(np.int64)
+    def _order(self, *key: int) -> NDArray[np.int64]:
+        return self._rng(*key).permutation(self._seed_nodes)
 
-        def draw(batch: int) -> Any:
-            seeds = order[ends[batch] : ends[batch + 1]]
-            subgraph = self._subgraph(seeds, self._rng(EPOCH, index, batch))
-            return subgraph if transform is None else transform(subgraph)
-
-        return prefetch(draw, batches, device=torch.device("cpu"))
+    def _drawn_from(self, start: NDArray[np.int64], *key: int) -> Subgraph:
+        return self._subgraph(start, self._rng(*key))
 
     def _subgraph(self, seeds: NDArray[np.int64], rng: np.random.Generator) -> Subgraph:
         nodes, target, source, arcs = sample_neighbors(

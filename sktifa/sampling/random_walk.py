@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import joblib
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from sktifa.device import free_memory, resolve_device, undisturbed
 from sktifa.exceptions import LabelError, NotEnoughMemoryError
 from sktifa.graph import Graph
+from sktifa.graph.adjacency import with_values
 from sktifa.information.tig import (
     annotated_information,
     check_information,
     label_distribution,
 )
-from sktifa.sampling.base import EPOCH, PRESAMPLE, SAMPLE, GraphSampler
-from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.base import PRESAMPLE, SAMPLE, GraphSampler
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.sampling.walker import (
     arc_distances,
@@ -37,8 +35,6 @@ __all__ = ["SAINTTIFASampler"]
 
 # Below this epsilon rounding errors of float32 distances would show (READING 20).
 _FINE = 0.01
-# That draw for a GPU.
-_MOST_THREADS = 8
 
 
 class SAINTTIFASampler(GraphSampler):
@@ -317,30 +313,17 @@ class SAINTTIFASampler(GraphSampler):
         count = min(self.n_roots, self.graph_.n_nodes)
         return self._draw(self._walker.roots(count, root_seed), walk_seed)
 
-    def _epoch(
-        self,
-        index: int,
-        batches: Sequence[int],
-        transform: Callable[[Subgraph], Any] | None = None,
-        purpose: int = EPOCH,
-    ) -> Iterator[Any]:
-        n = self.graph_.n_nodes
-        (root_seed,) = self._seeds(1, purpose, index)
-        roots = self._walker.roots(n, root_seed)
-        ends = np.linspace(0, n, self.n_subgraphs_ + 1).astype(np.int64)
+    @property
+    def _device(self) -> torch.device:
+        return self._walker.device
 
-        def draw(batch: int) -> Any:
-            (seed,) = self._seeds(1, purpose, index, batch)
-            subgraph = self._draw(roots[ends[batch] : ends[batch + 1]], seed)
-            return subgraph if transform is None else transform(subgraph)
+    def _order(self, *key: int) -> Any:
+        (seed,) = self._seeds(1, *key)
+        return self._walker.roots(self.graph_.n_nodes, seed)
 
-        device = self._walker.device
-        # A GPU trains faster than one thread can draw for it.
-        spare = max(2, min(_MOST_THREADS, joblib.cpu_count() - 1))
-        n_threads = spare if device.type == "cuda" else 1
-        return prefetch(
-            draw, batches, device=device, n_threads=n_threads, ahead=n_threads + 1
-        )
+    def _drawn_from(self, start: Any, *key: int) -> Subgraph:
+        (seed,) = self._seeds(1, *key)
+        return self._draw(start, seed)
 
     def _draw(self, roots: Any, seed: int) -> Subgraph:
         subgraph = self._walker.sample(roots, self.walk_length, seed)
@@ -395,11 +378,7 @@ class SAINTTIFASampler(GraphSampler):
         return values.cpu().numpy()
 
     def _on_arcs(self, values: NDArray[np.floating]) -> sparse.csr_array:
-        adjacency = self.graph_.adjacency
-        return sparse.csr_array(
-            (values.astype(np.float32), adjacency.indices, adjacency.indptr),
-            shape=adjacency.shape,
-        )
+        return with_values(self.graph_.adjacency, values.astype(np.float32))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the device behind: a sampler fitted on a GPU opens on a CPU."""

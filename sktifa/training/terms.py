@@ -84,6 +84,7 @@ class Step:
         self.encoder, self.batch = encoder, batch
         self._draw_pass, self._target, self._clean = draw, target, clean
         self._views: dict[int, Tensor] = {}
+        self._log_views: dict[int, Tensor] = {}
 
     def draw(self, number: int, row_keep: Tensor | None = None) -> Draw:
         """Say what is random in a pass; terms number their own from 100 on."""
@@ -121,10 +122,6 @@ class Step:
         view = self.batch.views[number]
         graph = self.batch.graph.perturbed(view.flips)
         return self.batch.features, graph, self.draw(1 + number, view.row_keep)
-
-    @cached_property
-    def _log_views(self) -> dict[int, Tensor]:
-        return {}
 
     def log_view(self, number: int = 0) -> Tensor:
         """Log-probabilities of the pass on a perturbed view."""

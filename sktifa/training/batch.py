@@ -19,10 +19,10 @@ __all__ = ["Batch", "LabeledNodes", "View"]
 class LabeledNodes:
     """Labelled nodes of all models of a stack, an entry each in the four tensors."""
 
-    model: Tensor  # whose node it is
-    index: Tensor  # the node, counted through the nodes of all models
-    target: Tensor  # its class
-    weight: Tensor  # its share of the model's cross-entropy; they sum to one
+    model: Tensor  # int64: whose node it is
+    index: Tensor  # int64: the node, counted through the nodes of all models
+    target: Tensor  # int64: its class
+    weight: Tensor  # float32: its share of the model's cross-entropy, of one in all
 
     @classmethod
     def stack(
@@ -66,7 +66,7 @@ class View:
     """A perturbed view of a batch (Algorithm 2), for each model of a stack."""
 
     flips: Flips  # the arcs that differ
-    row_keep: Tensor  # (n_models, n_nodes): how probably a node's feature is kept
+    row_keep: Tensor  # float32, (n_models, n_nodes): chance that a feature is kept
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Batch:
     views: list[View]
     # The pair operator, CSR with n_models * n_nodes rows; None without a pair loss.
     pairs: Tensor | None = None
-    # Which nodes of the whole graph these are; None is all of them.
+    # Which nodes of the whole graph these are, int64; None is all of them.
     nodes: Tensor | None = None
-    # What each node's part of a loss is multiplied by before the mean is taken.
+    # What each node's part of a loss is multiplied by before the mean, float32.
     norm: Tensor | None = None

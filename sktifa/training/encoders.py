@@ -102,9 +102,10 @@ class EncoderSpec:
 class Draw:
     """What is random in a forward pass: each layer's dropout, and a mask of features.
 
-    For each model its `seed`, (n_models,), of this pass and `keep`, (n_models, 1),
-    which is one minus its dropout rate; `drops` if any rate is above 0. A feature of a
-    node is kept with probability `row_keep`, (n_models, n_nodes).
+    For each model its `seed`, int64 of (n_models,), of this pass and `keep`, float32 of
+    (n_models, 1), which is one minus its dropout rate; `drops` if any rate is above 0.
+    A feature of a node is kept with probability `row_keep`, float32 of (n_models,
+    n_nodes).
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Target:
     mode: Literal["evaluation", "training"] = shared("evaluation")
     # Divides the clean logits; below 1 it sharpens them.
     temperature: float = own(1.0)
-    # The logarithm of the second factor, (n_nodes, n_classes); None leaves it out.
+    # The logarithm of the second factor, float32 of (n_nodes, n_classes), or None.
     log_prior: Tensor | None = own(None)
 
 
@@ -181,7 +181,7 @@ class SelfConsistency(Term):
     n_views: ClassVar[int] = 1
     needs_clean: ClassVar[bool] = True
 
-    weights: Tensor = own()  # of each node (Eq. 10)
+    weights: Tensor = own()  # float32, of each node (Eq. 10)
     divergence: Divergence = shared("clean_to_perturbed")
 
     def __call__(self, step: Step) -> Tensor:
@@ -197,7 +197,7 @@ class Pairs(Term):
     n_views: ClassVar[int] = 1
     needs_clean: ClassVar[bool] = True
 
-    weights: Tensor = own()  # of each node (Eq. 10)
+    weights: Tensor = own()  # float32, of each node (Eq. 10)
     pair_weight: float = own()  # against self-consistency (paper: mu_2)
     divergence: Divergence = shared("clean_to_perturbed")
 
@@ -221,7 +221,7 @@ class Teacher(Term):
 
     n_views: ClassVar[int] = 1
 
-    # Trust times the sharpened propagated labels, (n_nodes, n_classes).
+    # Trust times the sharpened propagated labels, float32 of (n_nodes, n_classes).
     lesson: Tensor = own()
     weight: float = own(1.0)
 

@@ -53,7 +53,7 @@ from sktifa.training.encoders import (
     build_encoder,
 )
 from sktifa.training.engine import computing, train
-from sktifa.training.problem import Monitor, Problem, TrainingLog
+from sktifa.training.problem import Monitor, TrainingLog
 from sktifa.training.sources import NodeFeatures, Sampler
 from sktifa.training.terms import Term
 
@@ -554,7 +554,9 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         trusts_edges = self.encoder != "mlp" or self.objective.needs_information
         if trusts_edges and self.seen_.rows is None and problem.source is None:
             warn_unless_graph_helps(problem)
-        labeled = self._labeled_part(problem)
+        # What callbacks are shown: the training nodes and their labels.
+        nodes, codes = problem.train.index.numpy(), problem.train.target.numpy()
+        labeled = problem.graph[nodes], self.classes_[codes]
         n_networks = 1 + len(problem.teachers or ())
         context = self._init_callback_context(
             max_subtasks=n_networks * problem.schedule.max_iter
@@ -579,11 +581,6 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reconstruction_attributes=dict,
         )
         return self
-
-    def _labeled_part(self, problem: Problem) -> tuple[Graph, NDArray[Any]]:
-        """Return what callbacks are shown: the training nodes and their labels."""
-        index = problem.train.index.numpy()
-        return problem.graph[index], self.classes_[problem.train.target.numpy()]
 
     def _on_epoch(
         self,
@@ -657,12 +654,11 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         graph = graph_to_predict(self, X)
         nodes = None if graph.is_whole else graph.nodes
         with computing(device):
-            result = forward(self._predictor(graph, device), self.network_, nodes)
-            return result.cpu().numpy()
-
-    def _predictor(self, graph: Graph, device: torch.device) -> LayerwisePredictor:
-        features = NodeFeatures(graph.features, device, self.scaling_)
-        return LayerwisePredictor(graph.adjacency, features, self.prediction_memory)
+            features = NodeFeatures(graph.features, device, self.scaling_)
+            predictor = LayerwisePredictor(
+                graph.adjacency, features, self.prediction_memory
+            )
+            return forward(predictor, self.network_, nodes).cpu().numpy()
 
     # ---------------------------------------------------------- scikit-learn
 

@@ -121,7 +121,8 @@ def run(arguments: argparse.Namespace) -> None:
             )
     table = Table(title="accuracy on the unlabelled nodes, in %", title_justify="left")
     table.add_column("method")
-    for heading in ("all", *_bin_names(), "seconds"):
+    between = [f"bin {i}" for i in range(2, N_BINS)]
+    for heading in ("all", "least", *between, "most", "seconds"):
         table.add_column(heading, justify="right")
     bins = {name: np.nanmean(values, axis=0) for name, values in by_gain.items()}
     for name, values in accuracy.items():
@@ -163,12 +164,6 @@ def _picture_endings() -> list[str]:
     from matplotlib.backend_bases import FigureCanvasBase
 
     return [f".{name}" for name in FigureCanvasBase.get_supported_filetypes()]
-
-
-def _bin_names() -> list[str]:
-    names = [f"bin {i + 1}" for i in range(N_BINS)]
-    names[0], names[-1] = "least", "most"
-    return names
 
 
 def _load(name: str, root: str | None) -> Bunch:

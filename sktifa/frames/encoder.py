@@ -105,11 +105,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             groups[self._treatment(table[name])].append(name)
         amounts, flags = groups["amount"], groups["flag"]
         scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+        one_hot = OneHotEncoder(
+            max_categories=self.max_categories,
+            handle_unknown="infrequent_if_exist",
+            sparse_output=False,
+        )
         blocks = [
             (_numbers, amounts, scaled),
             (_numbers, flags, SimpleImputer(strategy="most_frequent")),
             (_numbers, amounts + flags, MissingIndicator(error_on_new=False)),
-            (_categories, groups["category"], self._one_hot()),
+            (_categories, groups["category"], one_hot),
             *((_text, [name], self._pieces()) for name in groups["text"]),
         ]
         self.blocks_ = [
@@ -188,13 +193,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if column.kind == "text" and len(set(known)) > self.max_categories:
             return "text"
         return "category"
-
-    def _one_hot(self) -> OneHotEncoder:
-        return OneHotEncoder(
-            max_categories=self.max_categories,
-            handle_unknown="infrequent_if_exist",
-            sparse_output=False,
-        )
 
     def _pieces(self) -> Pipeline:
         return make_pipeline(

@@ -167,12 +167,18 @@ class NeighborSampler(GraphSampler):
         return self._subgraph(start, self._rng(*key))
 
     def _subgraph(self, seeds: NDArray[np.int64], rng: np.random.Generator) -> Subgraph:
+        adjacency = self.graph_.adjacency
         nodes, target, source, arcs = sample_neighbors(
-            self.graph_.adjacency, seeds, self.num_neighbors, rng
+            adjacency, seeds, self.num_neighbors, rng
         )
         m = len(nodes)  # the seeds are the first of them
         # Both ways; an edge that was drawn both ways stays once.
-        arc_of = self._reverse(arcs, nodes, target)
+        arc_of = _find(
+            adjacency.indptr,
+            adjacency.indices,
+            np.asarray(adjacency.indices[arcs], dtype=np.int64),
+            nodes[target],
+        )
         row, col = np.concatenate([target, source]), np.concatenate([source, target])
         key, first = np.unique(row * m + col, return_index=True)
         arcs = np.concatenate([arcs, arc_of])[first]
@@ -187,21 +193,6 @@ class NeighborSampler(GraphSampler):
             torch.from_numpy(arcs),
             loss_norm=torch.from_numpy(norm),
             seed=int(rng.integers(2**31)),
-        )
-
-    def _reverse(
-        self,
-        arcs: NDArray[np.int64],
-        nodes: NDArray[np.int64],
-        target: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Find the arcs the other way."""
-        adjacency = self.graph_.adjacency
-        return _find(
-            adjacency.indptr,
-            adjacency.indices,
-            np.asarray(adjacency.indices[arcs], dtype=np.int64),
-            nodes[target],
         )
 
     def _rng(self, *key: int) -> np.random.Generator:

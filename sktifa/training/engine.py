@@ -45,7 +45,7 @@ from sktifa.training.encoders import (
 )
 from sktifa.training.problem import Problem, Trained, TrainingLog
 from sktifa.training.sources import Source, WholeGraph
-from sktifa.training.stacking import stack
+from sktifa.training.stacking import pick, stack
 from sktifa.training.terms import Step
 
 __all__ = ["Run", "as_pytorch_starts", "computing", "models_at_once", "train"]
@@ -449,6 +449,8 @@ class Run:
         self.alive = torch.ones(n, dtype=torch.bool, device=device)
         # Every node's logits at the epoch's opening.
         self.clean: Tensor | None = None
+        self.terms = stack([p.terms for p in self.all], device)
+        self.target = stack([p.target for p in self.all], device)
         self._gather(np.arange(n))
 
     def _networks(self) -> list[nn.Module]:
@@ -483,11 +485,9 @@ class Run:
         self.last = {name: value.clone() for name, value in self.state.items()}
 
     def _gather(self, ids: NDArray[np.intp]) -> None:
-        """Lay out what the models `ids` differ in, an entry a model."""
+        """Lay out the numbers that the models `ids` differ in, an entry a model."""
         self.ids = ids
         problems = [self.all[i] for i in ids]
-        self.terms = stack([p.terms for p in problems], self.device)
-        self.target = stack([p.target for p in problems], self.device)
         schedules = [p.schedule for p in problems]
 
         def exact(name: str) -> Tensor:
@@ -524,21 +524,23 @@ class Run:
         stays = np.flatnonzero(running)
         for place in np.flatnonzero(~running).tolist():
             self._take(place)
-        chosen = torch.from_numpy(stays).to(self.device)
+        places = torch.from_numpy(stays).to(self.device)
         with torch.no_grad():
             state = self.encoder.state_dict()
             _set_state(
-                self.encoder, {k: v.index_select(0, chosen) for k, v in state.items()}
+                self.encoder, {k: v.index_select(0, places) for k, v in state.items()}
             )
         kept = [
-            {name: value.index_select(0, chosen) for name, value in state.items()}
+            {name: value.index_select(0, places) for name, value in state.items()}
             for state in (self.best, self.last)
         ]
         self._lay_out_state()
         self.best, self.last = kept
-        self.moments = [[t.index_select(0, chosen) for t in m] for m in self.moments]
+        self.moments = [[t.index_select(0, places) for t in m] for m in self.moments]
         for name in ("last_loss", "best_score", "best_epoch", "alive"):
-            setattr(self, name, getattr(self, name).index_select(0, chosen))
+            setattr(self, name, getattr(self, name).index_select(0, places))
+        self.terms = pick(self.terms, places)
+        self.target = pick(self.target, places)
         self.source.keep(stays)
         self._gather(self.ids[stays])
 

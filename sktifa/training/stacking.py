@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["own", "shared", "stack", "stack_key"]
+__all__ = ["own", "pick", "shared", "stack", "stack_key"]
 
 T = TypeVar("T")
 
@@ -68,6 +68,23 @@ def stack(values: Sequence[T], device: torch.device) -> T:
             items = [getattr(value, part.name) for value in values]
             changed[part.name] = _stacked(items, device)
     return replace(first, **changed)
+
+
+def pick(stacked: T, places: Tensor) -> T:
+    """Return some entries of what :func:`stack` has made."""
+    value: Any = stacked
+    if isinstance(value, tuple):
+        return tuple(pick(part, places) for part in value)  # type: ignore[return-value]
+    changed = {}
+    for part in fields(value):
+        item = getattr(value, part.name)
+        if item is None or not part.metadata.get("own", False):
+            continue
+        is_tensor = isinstance(item, Tensor)
+        changed[part.name] = (
+            item.index_select(0, places) if is_tensor else pick(item, places)
+        )
+    return replace(value, **changed)
 
 
 def _stacked(items: Sequence[Any], device: torch.device) -> Any:

@@ -893,8 +893,16 @@ def _mix(key):
 
 @triton.jit
 def _bits(seed, entry):
+    """Return 32 bits for each entry, the upper 24 of which are random.
+
+    Two words are made of the seed, once, so that little is left to do for each entry.
+    """
     low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    return _mix(_mix(entry.to(tl.uint32) ^ low) + high)
+    first = _mix(low + 0x9E3779B9)
+    second = _mix(high ^ first)
+    key = (entry.to(tl.uint32) * 0x7FEB352D + first) ^ second
+    key = (key ^ (key >> 15)) * 0x846CA68B
+    return (key ^ (key >> 15)) * 0x7FEB352D
 
 
 @triton.jit

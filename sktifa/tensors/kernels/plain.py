@@ -279,12 +279,17 @@ def _drawn_entries(drawn: Drawn, n_nodes: int, width: int) -> Tensor:
 def _uniform(seed: Tensor, entry: Tensor) -> Tensor:
     """Return a number in [0, 1) for each entry, by each seed."""
     low, high = seed[:, None] & _WORD, (seed[:, None] >> 32) & _WORD
-    key = _mix((_mix((entry & _WORD) ^ low) + high) & _WORD)
+    first = _mix((low + 0x9E3779B9) & _WORD)
+    second = _mix(high ^ first)
+    # All in 64 bits, of which the lower 32 count.
+    key = ((entry * 0x7FEB352D + first) & _WORD) ^ second
+    for factor in (0x846CA68B, 0x7FEB352D):
+        key = ((key ^ (key >> 15)) * factor) & _WORD
     return (key >> 8).float() / (1 << 24)
 
 
 def _mix(key: Tensor) -> Tensor:
-    # The finaliser of MurmurHash3, in 64 bits of which the lower 32 count.
+    # The finaliser of MurmurHash3.
     key = key ^ (key >> 16)
     key = (key * 0x85EBCA6B) & _WORD
     key = key ^ (key >> 13)

@@ -48,7 +48,8 @@ _BITS = ir.VectorType(ir.IntType(1), LANES)
 _NUMBERS = _INTS(list(range(LANES)))
 # In the names of LLVM's intrinsics.
 _NAMES = {_FLOATS: f"v{LANES}f32", _INTS: f"v{LANES}i32"}
-# A draw is a number of 24 bits, which a float32 holds.
+# A draw is a number of 24 bits, which a float32 holds: the upper ones, for no others
+# are random.
 _DRAWN_BITS = 24
 
 
@@ -222,9 +223,15 @@ def draw(context: Any, seed: Any, entry: Any, keep: Any) -> Any:
         seed, entry, keep = given
         low = builder.trunc(seed, ir.IntType(32))
         high = builder.trunc(builder.lshr(seed, seed.type(32)), ir.IntType(32))
+        first = _mixed(builder, builder.add(low, low.type(0x9E3779B9)))
+        second = _mixed(builder, builder.xor(high, first))
         key = builder.add(_everywhere(builder, entry), _NUMBERS)
-        key = _mixed(builder, builder.xor(key, _everywhere(builder, low)))
-        key = _mixed(builder, builder.add(key, _everywhere(builder, high)))
+        key = builder.mul(key, _INTS([0x7FEB352D] * LANES))
+        key = builder.add(key, _everywhere(builder, first))
+        key = builder.xor(key, _everywhere(builder, second))
+        for factor in (0x846CA68B, 0x7FEB352D):
+            key = builder.xor(key, builder.lshr(key, _INTS([15] * LANES)))
+            key = builder.mul(key, _INTS([factor] * LANES))
         drawn = builder.lshr(key, _INTS([32 - _DRAWN_BITS] * LANES))
         limit = builder.fmul(keep, keep.type(float(1 << _DRAWN_BITS)))
         is_kept = builder.fcmp_ordered(
@@ -260,9 +267,9 @@ def pack(context: Any, target: Any, at: Any, source: Any, place: Any, mask: Any)
 def _mixed(builder: Any, key: Any) -> Any:
     """Apply the finaliser of MurmurHash3."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        key = builder.xor(key, builder.lshr(key, _INTS([shift] * LANES)))
-        key = builder.mul(key, _INTS([factor] * LANES))
-    return builder.xor(key, builder.lshr(key, _INTS([16] * LANES)))
+        key = builder.xor(key, builder.lshr(key, key.type(shift)))
+        key = builder.mul(key, key.type(factor))
+    return builder.xor(key, builder.lshr(key, key.type(16)))
 
 
 def _everywhere(builder: Any, number: Any, lanes: int = LANES) -> Any:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import joblib
+import numpy as np
 
 __all__ = ["LocalMemory"]
 
 # Where the results lie: a LocalMemory and its copies are names for one store.
-_STORES: OrderedDict[str, OrderedDict[tuple[str, str], Future]] = OrderedDict()
+_STORES: OrderedDict[str, OrderedDict[tuple[str, Hashable], Future]] = OrderedDict()
 # In a worker process nobody clears them: the store of an earlier search goes.
 _MOST_STORES = 4
 _LOCK = threading.Lock()
@@ -66,8 +68,8 @@ class LocalMemory:
         """
 
         def remembered(**arguments: Any) -> Any:
-            told = {k: v for k, v in arguments.items() if k not in ignore}
-            key = function.__qualname__, joblib.hash(told)
+            told = {k: _key(v) for k, v in arguments.items() if k not in ignore}
+            key = function.__qualname__, frozenset(told.items())
             with _LOCK:
                 store = _STORES.setdefault(self._name, OrderedDict())
                 _STORES.move_to_end(self._name)
@@ -100,3 +102,13 @@ class LocalMemory:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalMemory:
         return self
+
+
+def _key(value: Any) -> Hashable:
+    """Return what tells a value from others; where it can be, without its pickle."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        digest = hashlib.sha256(np.ascontiguousarray(value).data).digest()
+        return value.shape, value.dtype.str, digest
+    if isinstance(value, (str, bool, int, float)):
+        return type(value), value
+    return joblib.hash(value)

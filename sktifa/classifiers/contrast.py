@@ -38,9 +38,11 @@ from sktifa.information.loss_weights import (
 )
 from sktifa.information.propagation import csr_device
 from sktifa.information.tig import (
-    annotated_information,
+    class_prototypes,
+    feature_affinity,
     information_gain,
     label_distribution,
+    propagated_labels,
     teacher_distribution,
 )
 from sktifa.tensors.device_graph import DeviceGraph
@@ -78,14 +80,15 @@ class Contrast(Objective):
         """Return fields of a problem on the whole graph."""
         model, graph = self.model, evidence.graph
         self._check_ranges()
+        known = {"labels": evidence.codes, "n_classes": evidence.n_classes}
+        known["restart_probability"] = model.restart_probability
         arrived = self._remembered(
             _arrived,
-            ["device"],
+            ["device", "affinity"],
             graph=graph,
-            labels=evidence.codes,
-            n_classes=evidence.n_classes,
-            restart_probability=model.restart_probability,
+            **known,
             device=str(device),
+            affinity=lambda: self._affinity(evidence, device),
         )
         parts, rates = self._weigh(arrived, self._least_trust(evidence))
         perturber = GraphPerturber(
@@ -94,7 +97,7 @@ class Contrast(Objective):
             **vars(self._perturbation_settings()),
             arcs=graph.derived(_arcs),
         )
-        parts["pairs"] = self._pair_sets(graph, arrived, device, rng)
+        parts["pairs"] = self._pair_sets(graph, arrived, known, device, rng)
         parts["perturbations"] = Perturbations(
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
         )
@@ -226,10 +229,14 @@ class Contrast(Objective):
         self,
         graph: Graph,
         arrived: _Arrived,
+        known: dict[str, Any],
         device: torch.device,
         rng: np.random.Generator,
     ) -> PairSets | None:
-        """Choose pairs on the whole graph; empty sets where they weigh nothing."""
+        """Choose pairs on the whole graph; empty sets where they weigh nothing.
+
+        `known` is what `arrived` follows from.
+        """
         model = self.model
         if model.pairing is None:
             return None
@@ -243,15 +250,30 @@ class Contrast(Objective):
         else:
             sets = self._remembered(
                 _pairs,
-                ["device", "distances"],
+                ["device", "distances", "distribution"],
                 graph=graph,
-                distribution=arrived.distribution(model.label_distribution).numpy(),
+                **known,
+                label_distribution=model.label_distribution,
+                distribution=lambda: arrived.distribution(model.label_distribution),
                 # The weight of negatives chooses no pair.
                 settings=replace(self._pair_settings(), negative_weight=0.0),
                 device=str(device),
                 distances=lambda: self._shared_distances(graph, device),
             )
         return PairSets(*sets, model.negative_weight)
+
+    def _affinity(
+        self, evidence: GraphEvidence, device: torch.device
+    ) -> NDArray[np.float64]:
+        """Return how alike each node and each class are, whatever arrives."""
+        return self._remembered(
+            _affinity,
+            ["device"],
+            graph=evidence.graph,
+            labels=evidence.codes,
+            n_classes=evidence.n_classes,
+            device=str(device),
+        )
 
     def _shared_distances(
         self, graph: Graph, device: torch.device
@@ -346,15 +368,27 @@ def _arrived(
     n_classes: int,
     restart_probability: float,
     device: str,
+    affinity: Callable[[], NDArray[np.float64]],
 ) -> _Arrived:
-    information = annotated_information(
-        graph,
+    spread = propagated_labels(
+        DeviceGraph.from_graph(graph, csr_device(device)),
         labels,
         n_classes,
         restart_probability=restart_probability,
-        device=device,
     )
-    return _Arrived(torch.from_numpy(information))
+    information = spread.to("cpu", torch.float64)
+    return _Arrived(information.mul_(torch.from_numpy(affinity())))
+
+
+def _affinity(
+    graph: Graph,
+    fingerprint: str,
+    labels: NDArray[np.int64],
+    n_classes: int,
+    device: str,
+) -> NDArray[np.float64]:
+    prototypes = class_prototypes(graph.features, labels, n_classes)
+    return feature_affinity(graph.features, prototypes, device=device)
 
 
 def _skill(
@@ -370,9 +404,13 @@ def _skill(
 def _pairs(
     graph: Graph,
     fingerprint: str,
-    distribution: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    n_classes: int,
+    restart_probability: float,
+    label_distribution: str,
     settings: PairSettings,
     device: str,
+    distribution: Callable[[], torch.Tensor],
     distances: Callable[[], GraphDistances | None],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     place = csr_device(device)
@@ -381,7 +419,7 @@ def _pairs(
         placed.crow.int(),
         placed.col.int(),
         pair_features(graph.features, place),
-        torch.from_numpy(distribution).to(place),
+        distribution().to(place),
         settings,
         distances=distances(),
     )

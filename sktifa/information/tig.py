@@ -84,18 +84,20 @@ def class_prototypes(
 
 @undisturbed()
 def feature_affinity(
-    features: Matrix, prototypes: NDArray[np.floating]
+    features: Matrix,
+    prototypes: NDArray[np.floating],
+    *,
+    device: str | torch.device = "cpu",
 ) -> NDArray[np.float64]:
     """Compare each node's features with each class: ``(1 + cos(X_i, P_c)) / 2``.
 
     Returns (n, n_classes), in [0, 1]; the cosine of a row of zeros is taken as 0, its
     affinity 1/2. CSR features are not made dense.
     """
-    affinity = torch.ones(
-        features.shape[0], len(prototypes), dtype=torch.float64, device="cpu"
-    )
+    shape, place = (features.shape[0], len(prototypes)), csr_device(device)
+    affinity = torch.ones(shape, dtype=torch.float64, device=place)
     _multiply_by_affinity(affinity, features, prototypes)
-    return affinity.numpy()
+    return affinity.cpu().numpy()
 
 
 def _multiply_by_affinity(

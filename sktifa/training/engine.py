@@ -546,9 +546,11 @@ class Run:
 
     def _take(self, place: int) -> None:
         """Keep the best state of a model, and its last one where none is validated."""
-        number = int(self.ids[place])
-        for store, state in ((self.kept, self.best), (self.ends, self.last)):
-            store[number] = {
+        stores = [(self.kept, self.best)]
+        if not self.validates:
+            stores.append((self.ends, self.last))
+        for store, state in stores:
+            store[int(self.ids[place])] = {
                 name: value[place].clone() for name, value in state.items()
             }
 
@@ -825,7 +827,8 @@ class Run:
                 )
             network, state = self.encoder, self._unstacked(self.kept[i])
             if len(self.all) > 1:
-                network = deepcopy(self.template)
+                own = {id(p): p for p in self.template.parameters()}  # not to be copied
+                network = deepcopy(self.template, own)
                 network.load_state_dict(state, assign=True)
             else:
                 _set_state(network, state)

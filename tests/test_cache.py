@@ -87,7 +87,8 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
         counts[work.__name__] = counts.get(work.__name__, 0) + 1
         return work(*args, **kwargs)
 
-    for name in ("annotated_information", "nearest_pairs", "graph_distances"):
+    works = "propagated_labels", "feature_affinity", "nearest_pairs", "graph_distances"
+    for name in works:
         work = getattr(contrast, name)
         monkeypatch.setattr(contrast, name, partial(counted, work))
     model = TIFAGCLClassifier(
@@ -102,13 +103,9 @@ def test_a_search_does_static_work_once(digits, monkeypatch, tmp_path, kind):
     cached = GridSearchCV(model, grid, cv=LabeledNodeKFold(2), refit=False)
     cached.fit(graph, y)
     # 32 fits: 2 folds x 2 restart probabilities (x 2 hop weights).
-    assert counts == {
-        "annotated_information": 4,
-        "nearest_pairs": 8,
-        "graph_distances": 1,
-    }
+    assert counts == dict(zip(works, (4, 2, 8, 1), strict=True))
     counts.clear()
     plain = clone(cached).set_params(estimator__memory=None).fit(graph, y)
-    assert counts == {"annotated_information": 32, "nearest_pairs": 32}
+    assert counts == dict.fromkeys(works[:3], 32)
     for name in ("split0_test_score", "split1_test_score"):
         np.testing.assert_array_equal(cached.cv_results_[name], plain.cv_results_[name])

@@ -447,7 +447,9 @@ def test_draws_are_independent(place):
     spread = np.sqrt(chance * (1 - chance))[:, None]
     score = (kept - chance[:, None]) / spread
     lags = [1, 2, 3, 7, 16, 63, 64, 65, 767, 1433, 4096, 65536]
-    found = [(score[:, lag:] * score[:, :-lag]).sum(1) / (n - lag) ** 0.5 for lag in lags]
+    found = [
+        (score[:, lag:] * score[:, :-lag]).sum(1) / (n - lag) ** 0.5 for lag in lags
+    ]
     for shift in (0, 1, 64):
         between = np.roll(score, shift, axis=1) @ score.T / n**0.5
         found.append(between[~np.eye(8, dtype=bool)])

@@ -35,7 +35,7 @@ from sktifa.device import free_memory, on_device
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.graph import Graph
 from sktifa.tensors.capture import capture, snapshot
-from sktifa.tensors.kernels import cpu, kernels_for
+from sktifa.tensors.kernels import cpu, kernels_for, memory
 from sktifa.training.batch import Batch, LabeledNodes
 from sktifa.training.encoders import (
     Draw,
@@ -216,9 +216,19 @@ def _train_in_threads(
     at_once = _models_a_thread(problems[0].graph, problems[0].encoder)
     n_parts = max(-(-len(problems) // at_once), min(n_threads, len(problems)))
 
+    over: list[NDArray[np.intp]] = []
+
+    def threads_of_each() -> int:
+        """Share out what is left without a part."""
+        return n_threads // min(n_threads, n_parts - len(over))
+
     def work(part: NDArray[np.intp]) -> list[Trained]:
         try:
-            with as_pytorch_starts():
+            with (
+                as_pytorch_starts(),
+                cpu.spread_over(threads_of_each),
+                memory.reused(),
+            ):
                 some = [problems[i] for i in part]
                 return _train_in_halves(
                     some, device, {**options, "interrupted": interrupted}
@@ -226,6 +236,8 @@ def _train_in_threads(
         except BaseException:
             interrupted.set()
             raise
+        finally:
+            over.append(part)
 
     with ThreadPoolExecutor(n_threads, initializer=_use_one_thread) as pool:
         try:
@@ -297,7 +309,7 @@ def computing(device: torch.device) -> Iterator[int]:
     Yields the number of threads that kernels may use.
     """
     with on_device(device), as_pytorch_starts(), _one_thread() as n_threads:
-        with cpu.spread_over(n_threads):
+        with cpu.spread_over(n_threads), memory.reused():
             yield n_threads
 
 

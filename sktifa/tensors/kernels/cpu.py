@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from sktifa.tensors.jit import njit
 from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
+from sktifa.tensors.kernels.memory import empty
 from sktifa.tensors.kernels.plain import judge, step_sizes
 from sktifa.tensors.kernels.vectors import (
     LANES,
@@ -84,14 +85,19 @@ _LOCAL = threading.local()
 
 
 @contextmanager
-def spread_over(n_threads: int) -> Iterator[None]:
-    """Let kernels called in this thread use so many threads."""
+def spread_over(n_threads: int | Callable[[], int]) -> Iterator[None]:
+    """Let kernels called in this thread use so many threads; a function is asked."""
     before = getattr(_LOCAL, "n_threads", 1)
     _LOCAL.n_threads = n_threads
     try:
         yield
     finally:
         _LOCAL.n_threads = before
+
+
+def _threads() -> int:
+    n_threads = getattr(_LOCAL, "n_threads", 1)
+    return n_threads() if callable(n_threads) else n_threads
 
 
 @cache
@@ -120,7 +126,7 @@ def _spread(
 
     `cost` says, cumulated, what the rows take; None means all the same.
     """
-    n_threads = getattr(_LOCAL, "n_threads", 1)
+    n_threads = _threads()
     n_parts = min(n_threads, work // _LEAST, n_rows)
     if n_parts < 2:
         call(0, n_rows)
@@ -178,7 +184,7 @@ def csr_product(
         )
         return torch.stack([matrix @ one for one in dense.detach()])
     dense = _whole_vectors(dense)
-    out = torch.empty(dense.shape[0], rows, dense.shape[2])
+    out = empty(dense.shape[0], rows, dense.shape[2])
     parts = _csr_arguments(crow, col, values, drawn)
     factors = dense.numpy(), out.numpy()
     room = _row_of(dense.shape[1])
@@ -188,7 +194,7 @@ def csr_product(
         _csr_nanoseconds(parts, factors[0]),
         parts[0],
     )
-    return out[:, :, :width].contiguous()
+    return _first_columns(out, width)
 
 
 def transposed_csr_product(
@@ -220,21 +226,22 @@ def transposed_csr_product(
     parts = _csr_arguments(crow, col, values, drawn)
     # Each part adds up to a matrix of its own: as many as are worth that.
     n_parts = max(1, min(_MOST_SUMS, len(col) // (64 * n_columns + 1)))
-    sums = torch.empty(n_parts, dense.shape[0], n_columns, dense.shape[2])
+    sums = empty(n_parts, dense.shape[0], n_columns, dense.shape[2])
     ends = np.searchsorted(parts[0], np.linspace(0, len(col), n_parts + 1))
     ends[0], ends[-1] = 0, rows
-    factors = dense.numpy(), sums.numpy()
-
-    room = _row_of(n_columns)
+    n_models = len(dense)
+    factor, outs, room = dense.numpy(), sums.numpy(), _row_of(n_columns)
 
     def add_up(begin: int, end: int) -> None:
-        for part in range(begin, end):
-            some, out = (int(ends[part]), int(ends[part + 1])), factors[1][part]
+        for part, models in _parts_and_models(begin, end, n_models):
+            out = outs[part, models]
             out.fill(0)
-            _product(*parts, *room(), factors[0], out, True, *some)
+            drawn_of = (array[models] for array in parts[3:])
+            some = int(ends[part]), int(ends[part + 1])
+            _product(*parts[:3], *drawn_of, *room(), factor[models], out, True, *some)
 
-    _spread(add_up, n_parts, 2 * _csr_nanoseconds(parts, factors[0]))
-    return _total(sums)[:, :, :width].contiguous()
+    _spread(add_up, n_parts * n_models, 2 * _csr_nanoseconds(parts, factor))
+    return _first_columns(_total(sums), width)
 
 
 def propagate(
@@ -273,8 +280,8 @@ def propagate(
     n_models, n_nodes, width = scores.shape
     lanes = _lanes(width)
     shape = n_models, n_nodes, width + -width % len(lanes)
-    state, *others = (torch.empty(shape) for _ in range(1 + min(steps, 2)))
-    start, out = state, torch.empty_like(scores)
+    state, *others = (empty(*shape) for _ in range(1 + min(steps, 2)))
+    start, out = state, empty(*scores.shape)
     _scale_rows(scores.detach(), scale, state)
     factor = scale * scale * (1 - teleport)
     if flips is not None:
@@ -304,6 +311,17 @@ def _scale_rows(rows: Tensor, factor: Tensor, out: Tensor) -> None:
     parts = rows.numpy(), factor.numpy(), out.numpy()
     call = partial(_scaled_rows, *parts)
     _spread(call, out.shape[1], out.numel())
+
+
+def _parts_and_models(
+    begin: int, end: int, n_models: int
+) -> Iterator[tuple[int, slice]]:
+    """Cut a range of parts times models, these side by side, at the parts."""
+    while begin < end:
+        part, first = divmod(begin, n_models)
+        last = min(n_models, first + end - begin)
+        yield part, slice(first, last)
+        begin += last - first
 
 
 def _csr_arguments(
@@ -337,7 +355,19 @@ def _whole_vectors(dense: Tensor) -> Tensor:
     """Fill up rows to whole vectors."""
     missing = -dense.shape[2] % LANES
     dense = dense.detach()
-    return functional.pad(dense, (0, missing)) if missing else dense.contiguous()
+    if not missing:
+        return dense.contiguous()
+    n_models, n_rows, width = dense.shape
+    filled = empty(n_models, n_rows, width + missing)
+    filled[:, :, :width] = dense
+    filled[:, :, width:] = 0
+    return filled
+
+
+def _first_columns(dense: Tensor, width: int) -> Tensor:
+    if width == dense.shape[2]:
+        return dense
+    return empty(*dense.shape[:2], width).copy_(dense[:, :, :width])
 
 
 def _total(parts: Tensor) -> Tensor:
@@ -392,16 +422,17 @@ def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     if drawn is not None:
         x = drop(x[0], drawn)
     n_models, n = weight.shape[0], x.shape[1]
-    out = torch.empty(n_models, n, weight.shape[2])
+    out = empty(n_models, n, weight.shape[2])
     x, weight = x.detach().expand(n_models, -1, -1), weight.detach()
 
     def rows(begin: int, end: int) -> None:
-        for model in range(n_models):
-            for first in range(begin * _ROWS, min(end * _ROWS, n), _ROWS):
-                part = slice(first, first + _ROWS)
-                torch.mm(x[model, part], weight[model], out=out[model, part])
+        for part, models in _parts_and_models(begin, end, n_models):
+            some = slice(part * _ROWS, (part + 1) * _ROWS)
+            for model in range(n_models)[models]:
+                torch.mm(x[model, some], weight[model], out=out[model, some])
 
-    _spread(rows, -(-n // _ROWS), _dense_nanoseconds(x, weight.shape[2]))
+    n_parts = -(-n // _ROWS)
+    _spread(rows, n_parts * n_models, _dense_nanoseconds(x, weight.shape[2]))
     return out
 
 
@@ -430,15 +461,15 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     n_models, n, width = grad.shape
     x, grad = x.detach().expand(n_models, -1, -1), grad.detach()
     n_parts = max(-(-n // _ROWS), 1)
-    parts = torch.empty(n_parts, n_models, x.shape[2], width)
+    parts = empty(n_parts, n_models, x.shape[2], width)
 
     def sums(begin: int, end: int) -> None:
-        for part in range(begin, end):
+        for part, models in _parts_and_models(begin, end, n_models):
             rows = slice(part * _ROWS, (part + 1) * _ROWS)
-            for model in range(n_models):
+            for model in range(n_models)[models]:
                 torch.mm(x[model, rows].T, grad[model, rows], out=parts[part, model])
 
-    _spread(sums, n_parts, _dense_nanoseconds(x, width))
+    _spread(sums, n_parts * n_models, _dense_nanoseconds(x, width))
     return _total(parts)
 
 
@@ -456,7 +487,7 @@ def drop(values: Tensor, drawn: Drawn) -> Tensor:
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    out = torch.empty(len(drawn.scale), *values.shape)
+    out = empty(len(drawn.scale), *values.shape)
     keep = drawn.keep.expand(-1, len(values)).contiguous().numpy()
     parts = values.numpy(), out.numpy(), drawn.seed.numpy(), keep
     scale = drawn.scale.numpy()
@@ -482,7 +513,7 @@ def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    out = torch.empty_like(h)
+    out = empty(*h.shape)
     parts = h.detach().numpy(), bias.detach().contiguous().numpy(), out.numpy()
     draw = _draw_arguments(drawn)
     _spread(
@@ -505,7 +536,7 @@ def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
     -------
     Tensor of float32, shape (n_models, n_nodes, width)
     """
-    of_h = torch.empty_like(out)
+    of_h = empty(*out.shape)
     scale = torch.ones(len(out), 1) if drawn is None else drawn.scale
     parts = grad.numpy(), out.numpy(), scale.numpy(), of_h.numpy()
     _spread(

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP
 from sktifa.tensors.jit import njit
@@ -74,6 +76,11 @@ class ArcWeights:
     arc: Tensor
     degree: Tensor
     added: Tensor
+
+    @cached_property
+    def lost(self) -> Tensor:
+        """What each arc loses that is removed, and after the last one nothing."""
+        return functional.pad(-self.arc, (0, 1))
 
 
 @dataclass
@@ -243,22 +250,33 @@ class Race:
         out : LaidOut
             From :meth:`room`; takes what the rows come to.
         """
-        removed, *ends, nodes = rows.long().split(self.widths.parts, 1)
+        removed, *ends, nodes = rows.split(self.widths.parts, 1)
+        arc, shape = removed.flatten(), removed.shape
         # What fills rows up is an arc without weight, from node 0 to itself.
-        there = removed < self.n_arcs
-        arc = removed * there
-        lost = -weights.arc[arc] * there
-        of, to = self.col[arc] * there, self.col[self.reverse[arc]] * there
+        to, of, lost = (
+            part.index_select(0, arc).view(shape)
+            for part in (self._target, self._source, weights.lost)
+        )
         gained = weights.added * (ends[0] >= 0)
         a, b = (end.clamp(min=0) for end in ends)
         target, source = torch.cat([to, a, b], 1), torch.cat([of, b, a], 1)
-        out.change.copy_(torch.cat([lost, gained, gained], 1))
+        torch.cat([lost, gained, gained], 1, out=out.change)
         out.degree.copy_(weights.degree)
-        out.degree.scatter_add_(1, target, out.change).clamp_(min=0)
-        out.target.copy_(target + firsts[:, None])
-        out.source.copy_(source + firsts[:, None])
+        out.degree.scatter_add_(1, target.long(), out.change).clamp_(min=0)
+        first = firsts.int()[:, None]
+        torch.add(target, first, out=out.target)
+        torch.add(source, first, out=out.source)
         drawn = torch.zeros(len(rows), self.n_nodes + 1, dtype=torch.bool)
-        out.drawn.copy_(drawn.scatter_(1, nodes, True)[:, :-1])
+        out.drawn.copy_(drawn.scatter_(1, nodes.long(), True)[:, :-1])
+
+    @cached_property
+    def _target(self) -> Tensor:
+        """Where each arc leads, and after the last one node 0."""
+        return functional.pad(self.col[self.reverse], (0, 1))
+
+    @cached_property
+    def _source(self) -> Tensor:
+        return functional.pad(self.col, (0, 1))
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True)

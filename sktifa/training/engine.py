@@ -115,7 +115,7 @@ def train(
         whose first epoch does not fit in memory, has an error and no model.
     """
     options: dict[str, Any] = {"with_logits": with_logits}
-    with computing(device) as n_threads:
+    with computing(device) as n_threads, memory.reused():
         if problems[0].teachers is not None:
             options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
             return _train_taught(problems, device, options)
@@ -309,7 +309,7 @@ def computing(device: torch.device) -> Iterator[int]:
     Yields the number of threads that kernels may use.
     """
     with on_device(device), as_pytorch_starts(), _one_thread() as n_threads:
-        with cpu.spread_over(n_threads), memory.reused():
+        with cpu.spread_over(n_threads):
             yield n_threads
 
 

@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 from sktifa import GNNClassifier, LabeledNodeKFold, TIFAGCLClassifier
 from sktifa.exceptions import ParameterError, TrainingError
 from sktifa.model_selection import BatchedGridSearchCV, BatchedRandomizedSearchCV
+from sktifa.tensors.kernels import cpu
 
 FIXED = {"dropout": 0.0, "device": "cpu", "random_state": 3, "min_iter": 3}
 
@@ -429,6 +430,26 @@ def test_searches_in_two_threads_leave_pytorch_its_threads(small):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(search, range(4)))
     assert (torch.get_num_threads(), threads_of_a_new_thread()) == before
+
+
+def test_who_trains_the_last_models_has_all_threads(small, monkeypatch):
+    graph, y = small
+    model = TIFAGCLClassifier(device="cpu", random_state=0, early_stopping=False)
+    grid, cv = {"max_iter": [2, 30]}, LabeledNodeKFold(2)
+    expected = GridSearchCV(model, grid, cv=cv, refit=False).fit(graph, y)
+    asked, threads = [], cpu._threads
+
+    def noted():
+        asked.append(threads())
+        return asked[-1]
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(cpu, "_threads", noted)
+    monkeypatch.setattr(cpu, "_LEAST", 1)  # the graph is small
+    batched = BatchedGridSearchCV(model, grid, cv=cv, refit=False).fit(graph, y)
+    assert set(asked) == {1, 2}
+    name = "mean_test_score"
+    np.testing.assert_array_equal(batched.cv_results_[name], expected.cv_results_[name])
 
 
 def test_deep_networks_with_dropout(small):

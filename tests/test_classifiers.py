@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
@@ -205,6 +207,16 @@ def test_warm_start_goes_on(cora):
     model.set_params(hidden_size=8)
     with pytest.raises(ParameterError, match="warm_start"):
         model.fit(graph[train], y[train])
+
+
+@pytest.mark.parametrize("model", [TIFAGCLClassifier, GNNClassifier])
+def test_two_features_bend_a_boundary(model):
+    """No straight line parts the moons; with half of two features dropped none does."""
+    X, y = make_moons(400, noise=0.1, random_state=0)
+    known = np.where(np.arange(400) < 40, y, -1)
+    ours = model(device="cpu", random_state=0).fit(X, known)
+    line = LogisticRegression().fit(X[:40], y[:40])
+    assert ours.score(X[40:], y[40:]) > line.score(X[40:], y[40:]) + 0.05
 
 
 def test_class_weight_and_sample_weight(cora):

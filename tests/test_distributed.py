@@ -30,7 +30,7 @@ GRADIENTS = (
     PRELUDE
     + """
 from sktifa.classifiers.prepare import prepare
-from sktifa.training.encoders import Draw, build_encoder
+from sktifa.training.encoders import Draw, Dropout, build_encoder
 from sktifa.training.stacking import stack
 from sktifa.training.terms import Step
 
@@ -44,7 +44,7 @@ problem = prepare(model, graph, np.where(np.arange(600) < 300, y, -1), cpu)
 encoder = build_encoder(problem.encoder, seed=0)
 terms, target = stack([problem.terms], cpu), stack([problem.target], cpu)
 parameters = list(encoder.parameters())
-certain = Draw(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1), False)
+certain = Draw(torch.zeros(1, dtype=torch.int64), Dropout([0.0], 500, cpu))
 
 def grads(of):
     source = problem.source(cpu)

@@ -59,7 +59,8 @@ missing_label, warm_start, device, random_state, verbose
     edges_added, edges_removed : int, default=1, 2
         Edges added to and removed from a perturbed node (paper: n_add, n_rmv).
     feature_mask_rate : float, default=0.5
-        Share of a perturbed node's features that is masked (paper: m).
+        Share of a perturbed node's features that is masked (paper: m); of few features
+        less, see `dropout`.
     decay : float, default=0.5
         Multiplies the probability of a perturbed node's neighbours (paper: d_r).
     decay_hops : int, default=1

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -34,6 +33,7 @@ __all__ = [
     "ENCODERS",
     "LAYERS",
     "Draw",
+    "Dropout",
     "Encoder",
     "EncoderName",
     "EncoderSpec",
@@ -61,6 +61,8 @@ ENCODERS: tuple[str, ...] = get_args(EncoderName)
 _GENERATOR = threading.RLock()
 _GAT_HEADS = 8
 _FEAST_HEADS = 4
+# Share of the nodes that dropout and mask may leave without a feature, on average.
+_LEFT_BARE = 1 / 1024
 # How far the seeds of two layers are apart: an odd number.
 _STRIDE = 0x632BE59BD9B4E01
 
@@ -99,37 +101,51 @@ class EncoderSpec:
         return self.layer is not None
 
 
-class Draw:
-    """What is random in a forward pass: each layer's dropout, and a mask of features.
+class Dropout:
+    """What the models of a stack keep of what goes into their layers.
 
-    For each model its `seed`, int64 of (n_models,), of this pass and `keep`, float32 of
-    (n_models, 1), which is one minus its dropout rate; `drops` if any rate is above 0.
-    A feature of a node is kept with probability `row_keep`, float32 of (n_models,
-    n_nodes).
+    `keep` is one minus each model's dropout rate, float32 of (n_models, 1), and
+    `keep_features` the same of features. Of few features less is dropped, and masked:
+    each is kept with probability `least` at the least, so that one node in 1,024 loses
+    them all, no more.
     """
 
     def __init__(
-        self,
-        seed: Tensor,
-        keep: Tensor,
-        drops: bool,
-        row_keep: Tensor | None = None,
+        self, rates: Sequence[float], n_features: int, device: torch.device
     ) -> None:
-        self.seed, self.keep, self.drops, self.row_keep = seed, keep, drops, row_keep
+        of_model = torch.tensor(rates, dtype=torch.float32)[:, None]
+        self.least = 1 - _LEFT_BARE ** (1 / max(n_features, 1))
+        self.drops = bool((of_model > 0).any())
+        self.keep = (1 - of_model).to(device)
+        self.keep_features = self.keep.clamp(min=self.least)
+        # What is kept makes up for what is dropped.
+        self.scale, self.scale_features = 1 / self.keep, 1 / self.keep_features
+
+
+class Draw:
+    """What is random in a forward pass: each layer's dropout, and a mask of features.
+
+    `seed`, int64 of (n_models,), is each model's of this pass. A feature of a node is
+    masked but with probability `row_keep`, float32 of (n_models, n_nodes).
+    """
+
+    def __init__(
+        self, seed: Tensor, dropout: Dropout, row_keep: Tensor | None = None
+    ) -> None:
+        self.seed, self.dropout, self.row_keep = seed, dropout, row_keep
 
     def at(self, layer: int) -> Drawn | None:
         """Draw the dropout of a layer's input."""
-        keep = self.keep
-        if layer == 0 and self.row_keep is not None:
-            keep = self.row_keep * keep
-        elif not self.drops:
+        dropout = self.dropout
+        if layer:
+            seed = self.seed + layer * _STRIDE
+            return Drawn(seed, dropout.keep, dropout.scale) if dropout.drops else None
+        keep = dropout.keep_features
+        if self.row_keep is not None:
+            keep = (self.row_keep * keep).clamp(min=dropout.least)
+        elif not dropout.drops:
             return None
-        seed = self.seed + layer * _STRIDE if layer else self.seed
-        return Drawn(seed, keep, self._scale)
-
-    @cached_property
-    def _scale(self) -> Tensor:
-        return 1 / self.keep
+        return Drawn(self.seed, keep, dropout.scale_features)
 
 
 class Layer(nn.Module):
@@ -427,8 +443,8 @@ class ForeignEncoder(nn.Module):
             # The module's dropout is its own: only features that are masked go.
             masked = None
             if draw is not None and draw.row_keep is not None:
-                certain = torch.ones_like(draw.keep)
-                masked = Draw(draw.seed, certain, False, draw.row_keep).at(0)
+                keep = draw.row_keep.clamp(min=draw.dropout.least)
+                masked = Drawn(draw.seed, keep, torch.ones_like(draw.dropout.scale))
             x = x.dense(masked)
         if draw is None:
             out = self.module(x, graph.edge_index)

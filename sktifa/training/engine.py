@@ -39,6 +39,7 @@ from sktifa.tensors.kernels import cpu, kernels_for, memory
 from sktifa.training.batch import Batch, LabeledNodes
 from sktifa.training.encoders import (
     Draw,
+    Dropout,
     EncoderSpec,
     build_encoder,
     stack_encoders,
@@ -516,9 +517,9 @@ class Run:
         self.patience, self.tol = exact("n_iter_no_change"), exact("tol")
         watched = [_MONITORS.index(s.monitor) for s in schedules]
         self.watched = torch.tensor(watched, device=self.device)
-        rates = torch.tensor([p.dropout for p in problems], dtype=torch.float32)
-        self.drops = bool((rates > 0).any())
-        self.keep = (1 - rates[:, None]).to(self.device)
+        n_features = problems[0].graph.n_features
+        rates = [p.dropout for p in problems]
+        self.dropout = Dropout(rates, n_features, self.device)
         # Each model's dropout is its own, whatever the models beside it.
         seeds = [p.seed + distributed.rank() for p in problems]
         self.seeds = torch.tensor(seeds, dtype=torch.int64, device=self.device)
@@ -658,7 +659,7 @@ class Run:
     def _draw(self, number: int, row_keep: Tensor | None) -> Draw:
         """Say what is random in one of the step's passes."""
         seeds = self.step_seeds + (1 + number) * _STRIDES[1]
-        return Draw(seeds, self.keep, self.drops, row_keep)
+        return Draw(seeds, self.dropout, row_keep)
 
     @torch.no_grad()
     def _adam(self, grads: Sequence[Tensor]) -> None:

@@ -14,6 +14,7 @@ from sktifa.tensors.sparse import Adjacency
 from sktifa.training.encoders import (
     ENCODERS,
     Draw,
+    Dropout,
     Encoder,
     EncoderSpec,
     build_encoder,
@@ -26,8 +27,7 @@ def spec(kind, **options):
 
 
 def draw(seed, device, rate=0.5):
-    keep = torch.full((1, 1), 1 - rate, device=device)
-    return Draw(torch.tensor([seed], device=device), keep, rate > 0)
+    return Draw(torch.tensor([seed], device=device), Dropout([rate], 30, device))
 
 
 @pytest.fixture
@@ -110,11 +110,11 @@ def test_a_stack_is_what_its_models_are(kind, small, device):
     made = spec(kind, n_layers=3, normalization="batch", propagation_steps=2)
     singles = [build_encoder(made, seed=i).to(device) for i in range(3)]
     stacked = stack_encoders(singles)
-    keep = torch.tensor([[0.5], [0.8], [1.0]], device=device)
+    rates = [0.5, 0.2, 0.0]
     seeds = torch.tensor([4, 5, 6], device=device)
-    out = stacked(features, graph, Draw(seeds, keep, True))
+    out = stacked(features, graph, Draw(seeds, Dropout(rates, 30, device)))
     for i, single in enumerate(singles):
-        own = Draw(seeds[i : i + 1], keep[i : i + 1], True)
+        own = Draw(seeds[i : i + 1], Dropout(rates[i : i + 1], 30, device))
         alone = single(features, graph, own)[0]
         torch.testing.assert_close(out[i], alone, atol=1e-5, rtol=1e-4)
     stacked.eval()
@@ -122,6 +122,24 @@ def test_a_stack_is_what_its_models_are(kind, small, device):
     for i, single in enumerate(singles):
         alone = single.eval()(features, graph)[0]
         torch.testing.assert_close(evaluated[i], alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("width", "rate"), [(1, 0.5), (2, 0.5), (4, 0.9), (40, 0.5)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_few_nodes_lose_all_their_features(width, rate, masked, device):
+    n = 1 << 16
+    least = 1 - (1 / 1024) ** (1 / width)
+    mask = torch.full((1, n), 0.5, device=device) if masked else None
+    seed = torch.tensor([3], device=device)
+    drawn = Draw(seed, Dropout([rate], width, device), mask).at(0)
+    features = Features.from_matrix(np.ones((n, width), np.float32), device)
+    kept = features.dense(drawn) != 0
+    bare = int((~kept).all(-1).sum())
+    # At most n / 1024 are expected: above that by 4.5 of its square roots, 1e-5.
+    assert bare <= n / 1024 + 4.5 * (n / 1024) ** 0.5
+    asked = (1 - rate) * (0.5 if masked else 1)
+    assert abs(float(kept.float().mean()) - max(asked, least)) < 4.5 * 0.5 / n**0.5
+    assert features.dense(drawn).max() == pytest.approx(1 / max(1 - rate, least))
 
 
 def test_mlp_ignores_the_edges(small):

@@ -11,7 +11,7 @@ from sktifa import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.prepare import prepare
 from sktifa.datasets import make_block_graph
 from sktifa.sampling import SAINTTIFASampler
-from sktifa.training.encoders import Draw, build_encoder
+from sktifa.training.encoders import Draw, Dropout, build_encoder
 from sktifa.training.padded import PaddedBatch
 from sktifa.training.stacking import stack
 from sktifa.training.terms import Step
@@ -63,10 +63,10 @@ def test_a_filled_up_batch_has_the_same_loss_and_gradient(
     terms = problem.terms if contrasts else problem.terms[:1]
     terms, target = stack([terms], CPU), stack([problem.target], CPU)
     # Views drop no features here: dropout would draw for more nodes.
-    seed, certain = torch.zeros(1, dtype=torch.int64), torch.ones(1, 1)
+    seed, certain = torch.zeros(1, dtype=torch.int64), Dropout([0.0], 500, CPU)
 
     def draw(number, row_keep):
-        return Draw(seed, certain, False)
+        return Draw(seed, certain)
 
     if not contrasts:
         batches = [dataclasses.replace(b, views=[], pairs=None) for b in batches]

@@ -77,18 +77,10 @@ _MOST_TO_HASH = 10**8
 
 @dataclass
 class Seen:
-    """Which nodes of a graph, or rows of an array, training saw.
+    """Which nodes of a graph, or rows of an array, training saw."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int64 or None
-        Those that training saw; None is all of them.
-    rows : RowGraph or None
-        The rows as a graph, where the model was fitted on an array.
-    """
-
-    nodes: NDArray[np.int64] | None = None
-    rows: RowGraph | None = None
+    nodes: NDArray[np.int64] | None = None  # None is all of them
+    rows: RowGraph | None = None  # of a model that was fitted on an array
 
     def by_row(
         self, values: NDArray[np.floating], n_nodes: int

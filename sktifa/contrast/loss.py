@@ -43,27 +43,9 @@ def self_consistency_loss(
 ) -> Tensor:
     """Divergence of every node's perturbed prediction from its own target (Eq. 9).
 
-    Parameters
-    ----------
-    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the clean forward; no gradient flows into them.
-    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
-        KL(clean || perturbed) or KL(perturbed || clean).
-
-    Returns
-    -------
-    Tensor of shape (..., n_nodes)
-        The loss L_s of every node, at least 0.
-
-    Examples
-    --------
-    >>> import torch
-    >>> target = torch.tensor([[0.5, 0.5]]).log()
-    >>> perturbed = torch.tensor([[0.25, 0.75]]).log()
-    >>> self_consistency_loss(perturbed, target)
-    tensor([0.1438])
+    Takes log-probabilities of (..., n_nodes, n_classes); no gradient flows into those
+    of the target, the clean forward. Returns L_s of every node, (..., n_nodes), at
+    least 0.
     """
     log_target = log_target.detach()
     if divergence == "clean_to_perturbed":
@@ -80,35 +62,11 @@ def pair_loss(
 ) -> Tensor:
     """Divergence from positive pairs less that from negative pairs (Eq. 10).
 
-    The negative part has no lower bound: log-probabilities are floored, which ends
-    the gain, and the gradient, of moving further away from a negative.
-
-    Parameters
-    ----------
-    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the clean forward; no gradient flows into them.
-    operator : Tensor, sparse CSR of shape (n_nodes, n_nodes)
-        M_P - mu_1 M_N, from :func:`sktifa.contrast.pairs.pair_operator`, in the same
-        dtype. Of several models, one with a block each.
-    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
-        KL(clean || perturbed) or KL(perturbed || clean).
-    floor : float, default=-12.0
-        Log-probabilities count as at least this.
-
-    Returns
-    -------
-    Tensor of shape (..., n_nodes)
-        The loss L_p of every node, of either sign; 0 for a node without pairs.
-
-    Examples
-    --------
-    >>> import torch
-    >>> target = torch.tensor([[0.5, 0.5], [0.25, 0.75]]).log()
-    >>> swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to_sparse_csr()
-    >>> pair_loss(target, target, swap)
-    tensor([0.1308, 0.1438])
+    The `operator`, CSR of (n_nodes, n_nodes), is M_P - mu_1 M_N, from
+    :func:`sktifa.contrast.pairs.pair_operator`, in the same dtype; of several models,
+    one with a block each. Returns L_p of every node, of either sign; 0 for a node
+    without pairs. The negative part has no lower bound: log-probabilities are floored,
+    which ends the gain, and the gradient, of moving further away from a negative.
     """
     log_perturbed = log_perturbed.clamp(min=floor)
     with torch.no_grad():
@@ -140,33 +98,8 @@ def contrastive_loss(
 
     .. math:: \frac{1}{n} \sum_i w_i (L_s^i + \mu_2 L_p^i)
 
-    Parameters
-    ----------
-    log_perturbed : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the perturbed forward.
-    log_target : Tensor of shape (..., n_nodes, n_classes)
-        Log-probabilities of the clean forward; no gradient flows into them.
-    weights : Tensor of shape (..., n_nodes)
-        Contrastive loss weights (paper: w).
-    operator : Tensor, sparse CSR of shape (n_nodes, n_nodes), or None, default=None
-        M_P - mu_1 M_N; None leaves the pair loss out.
-    pair_weight : float, default=0.05
-        Weight of the pair loss (paper: mu_2); 0 leaves it out.
-    divergence : {"clean_to_perturbed", "perturbed_to_clean"}
-        KL(clean || perturbed) or KL(perturbed || clean).
-
-    Returns
-    -------
-    Tensor of shape (...,)
-        The loss; of each model, where there is a dimension of models.
-
-    Examples
-    --------
-    >>> import torch
-    >>> target = torch.tensor([[0.5, 0.5], [0.5, 0.5]]).log()
-    >>> perturbed = torch.tensor([[0.25, 0.75], [0.5, 0.5]]).log()
-    >>> contrastive_loss(perturbed, target, torch.tensor([2.0, 1.0]))
-    tensor(0.1438)
+    Of each model, where there is a dimension of models. An `operator` of None, and a
+    `pair_weight` (mu_2) of 0, leave the pair loss out.
     """
     losses = self_consistency_loss(log_perturbed, log_target, divergence)
     if operator is not None and pair_weight:

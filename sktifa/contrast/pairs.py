@@ -262,30 +262,8 @@ def nearest_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Do as :func:`sample_pairs` with tensors, on their device: the CPU or CUDA.
 
-    Parameters
-    ----------
-    crow, col : Tensor of int32
-        CSR pattern of a symmetric graph.
-    features : Tensor of float32, shape (n_nodes, n_features), dense or sparse CSR
-        Node features.
-    distribution : Tensor of shape (n_nodes, n_classes)
-        Label distribution of every node.
-    settings : PairSettings
-        What makes a pair.
-    distances, block_size
-        As for :func:`sample_pairs`.
-
-    Returns
-    -------
-    positives : Tensor of int32, shape (n_nodes, n_positives)
-        -1 where the graph has no more nodes.
-    negatives : Tensor of int32, shape (n_nodes, end - begin)
-        The same of the negative sets.
-
-    Raises
-    ------
-    NotEnoughMemoryError
-        The sets would not fit in memory.
+    The graph is a CSR pattern of int32; features are dense or sparse CSR, float32. The
+    sets are int32.
     """
     n_nodes, device = len(crow) - 1, crow.device
     if block_size is None:
@@ -326,26 +304,12 @@ def anchor_pairs(
 ) -> Tensor:
     """Choose the pairs of some anchors inside a subgraph (Eq. 12-14).
 
-    Ranking all nodes for all anchors is quadratic. Random anchors are ranked
-    against all nodes of the subgraph, as many as make four million distances (on the
-    CPU half a million), and their pairs weigh n / n_anchors: the pair loss is right on
-    average. A subgraph of up to 2,000 nodes (700) has all of its pairs.
-
-    Parameters
-    ----------
-    crow, col, features, settings
-        As for :func:`nearest_pairs`.
-    distribution : Tensor of shape (n_nodes, n_classes) or None
-        Label distribution of every node; None for uniform pairs.
-    generator : torch.Generator
-        On the device of the graph; advances.
-    n_anchors : int, default=None
-        None takes as many as are cheap.
-
-    Returns
-    -------
-    Tensor, sparse CSR of float32, shape (n_nodes, n_nodes)
-        ``M_P - mu_1 M_N``, with empty rows where a node is no anchor.
+    Ranking all nodes for all anchors is quadratic. Random anchors are ranked against
+    all nodes of the subgraph, as many as make four million distances (on the CPU half a
+    million), and their pairs weigh n / n_anchors: the pair loss is right on average. A
+    subgraph of up to 2,000 nodes (700) has all of its pairs. Without a distribution
+    they are drawn uniformly. Returns ``M_P - mu_1 M_N``, CSR, with empty rows where a
+    node is no anchor.
     """
     n, device = len(crow) - 1, crow.device
     if n_anchors is None:
@@ -373,34 +337,11 @@ def anchor_pairs(
 def uniform_pairs(
     n_nodes: int, n_negatives: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw negatives uniformly from all other nodes, and no positives.
+    """Draw negatives, (n_nodes, n_negatives), uniformly from all other nodes.
 
-    The paper's ablation: pairs that know nothing of the labels, as in GRACE. Draws are
-    independent, so a node may come twice.
-
-    Parameters
-    ----------
-    n_nodes : int
-        Number of nodes.
-    n_negatives : int
-        Negatives of each node.
-    rng : numpy.random.Generator
-        Source of randomness; advances.
-
-    Returns
-    -------
-    positives : ndarray of int64, shape (n_nodes, 0)
-        Empty sets.
-    negatives : ndarray of int64, shape (n_nodes, n_negatives)
-        The negative sets; -1 where there is no other node.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> positives, negatives = uniform_pairs(2, 3, np.random.default_rng(0))
-    >>> negatives
-    array([[1, 1, 1],
-           [0, 0, 0]])
+    And no positives: those are (n_nodes, 0). The paper's ablation: pairs that know
+    nothing of the labels, as in GRACE. Draws are independent, so a node may come twice;
+    -1 where there is no other node.
     """
     check_count(n_nodes, "n_nodes")
     check_count(n_negatives, "n_negatives")
@@ -418,36 +359,12 @@ def pair_operator(
     negatives: ArrayOrTensor,
     negative_weight: float | Tensor,
 ) -> csr_array | Tensor:
-    r"""Put positive and negative sets into one sparse matrix.
+    r"""Put positive and negative sets, (..., n_nodes, any), into one sparse matrix.
 
     Row i of :math:`M_P - \mu_1 M_N` holds :math:`1 / |P_i|` at the positives of node i
     and :math:`-\mu_1 / |N_i|` at its negatives, so the pair loss (Eq. 10) takes one
-    product with it. An empty set contributes nothing.
-
-    Parameters
-    ----------
-    positives, negatives : ndarray or Tensor of integers, shape (..., n_nodes, any)
-        Sets from :func:`sample_pairs`, :func:`nearest_pairs` or :func:`uniform_pairs`;
-        -1 fills up a row. Tensors may hold the sets of several models.
-    negative_weight : float or Tensor of shape (n_models,)
-        Weight of the negative pairs (paper: mu_1).
-
-    Returns
-    -------
-    csr_array of float32, shape (n_nodes, n_nodes)
-        The operator, indices sorted.
-    Tensor, sparse CSR of float32
-        On the tensors' device, where tensors are given; of several models a block each,
-        shape (n_models * n_nodes, n_models * n_nodes).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> positives, negatives = np.array([[1], [0], [-1]]), np.array([[2], [2], [0]])
-    >>> pair_operator(positives, negatives, 0.5).toarray()
-    array([[ 0. ,  1. , -0.5],
-           [ 1. ,  0. , -0.5],
-           [-0.5,  0. ,  0. ]], dtype=float32)
+    product with it. An empty set contributes nothing; -1 fills up a row. Arrays give a
+    csr_array, tensors CSR on their device; of several models a block each.
     """
     if not isinstance(positives, Tensor):
         return _array_operator(positives, negatives, float(negative_weight))

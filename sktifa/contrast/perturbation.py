@@ -63,22 +63,15 @@ class PerturbationSettings:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What one perturbation changes in a graph.
+    """What one perturbation changes in a graph."""
 
-    Parameters
-    ----------
-    nodes : ndarray of int64, shape (n_perturbed,)
-        The perturbed nodes, in the order drawn.
-    removed_arcs : ndarray of int64, shape (2 * n_removed,)
-        Positions in the adjacency's `indices` and `data`, ascending, of both
-        directions of every original edge that is gone.
-    added_edges : ndarray of int64, shape (2, n_added)
-        End nodes of the new edges, each edge once; the first row holds the node that
-        was perturbed. None of them is an edge of the original graph.
-    """
-
+    # All int64. The perturbed nodes, in the order drawn.
     nodes: np.ndarray
+    # Positions in the adjacency's arrays, ascending, of both directions of every
+    # original edge that is gone.
     removed_arcs: np.ndarray
+    # Ends of the new edges, (2, n_added), each once, that of the perturbed node first.
+    # None of them is an edge of the original graph.
     added_edges: np.ndarray
 
     @property
@@ -89,19 +82,11 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class Arcs:
-    """The arcs of a symmetric graph, as races read them.
+    """The arcs of a symmetric graph, columns ascending, as races read them."""
 
-    Attributes
-    ----------
-    crow, col : Tensor of int64 and int32
-        CSR pattern, columns ascending.
-    reverse : Tensor of int32 or int64, shape (n_arcs,)
-        Position of arc (j, i) for every arc (i, j).
-    """
-
-    crow: torch.Tensor
-    col: torch.Tensor
-    reverse: torch.Tensor
+    crow: torch.Tensor  # int64
+    col: torch.Tensor  # int32
+    reverse: torch.Tensor  # int32 or int64: position of arc (j, i) for every arc (i, j)
 
 
 def arcs_of(adjacency: csr_array) -> Arcs:
@@ -141,53 +126,22 @@ class GraphPerturber:
     A view is complete when the share `perturbed_nodes` of the nodes has been drawn, or
     when ``||A_p - A||_F`` reaches :math:`\sigma = \sqrt{2 \cdot rate \cdot |E|}` with
     `perturbation_rate`, that is, when ``rate * |E|`` undirected edges are flipped,
-    whichever comes first. A drawn node first gains edges to non-neighbours and then
-    loses edges, maybe some of those just gained, both uniformly and by its neighbours
-    in the graph as perturbed so far. An edge that is removed and added again counts as
-    untouched.
+    whichever comes first; 1 and None set no limit. A drawn node first gains
+    `edges_added` (n_add) edges to non-neighbours and then loses `edges_removed`
+    (n_rmv), maybe some of those just gained, or as many as there are, both uniformly
+    and by its neighbours in the graph as perturbed so far. An edge that is removed and
+    added again counts as untouched.
 
-    As printed, Algorithm 2 takes a softmax over the probabilities after each decay,
-    which makes them almost uniform and gives the drawn node its chance back. Here a
-    drawn node is out, its surroundings decay, and probabilities keep their ratios.
-    Masking features is left to the training step.
+    Nodes are drawn by their loss weights (w), sharpened by `sharpness` (t); equal
+    weights, with a `decay` of 1, perturb uniformly. As printed, Algorithm 2 takes a
+    softmax over the probabilities after each decay, which makes them almost uniform and
+    gives the drawn node its chance back. Here a drawn node is out, and probabilities
+    keep their ratios: those within `decay_hops` (d_h) of it in the original graph are
+    multiplied by `decay` (d_r); with 0 they are never drawn. Masking features is left
+    to the training step.
 
-    Parameters
-    ----------
-    adjacency : csr_array of shape (n_nodes, n_nodes)
-        Symmetric, without diagonal, indices sorted: ``Graph.adjacency``. It isn't
-        changed. Weights play no part.
-    loss_weights : array-like of shape (n_nodes,)
-        Contrastive loss weights (paper: w). Equal ones, with ``decay=1``, perturb
-        uniformly.
-    sharpness : float, default=1.0
-        Sharpens the drawing probabilities (paper: t).
-    perturbed_nodes : float, default=0.4
-        Share of the nodes to perturb, in [0, 1], rounded to whole nodes. 1 sets no
-        limit.
-    perturbation_rate : float or None, default=None
-        Share of the edges to flip (paper, by way of sigma); None sets no limit.
-    edges_added : int, default=1
-        Edges that a drawn node gains, or as many as it has non-neighbours (paper:
-        n_add).
-    edges_removed : int, default=2
-        Edges that a drawn node loses, or as many as it has (paper: n_rmv).
-    decay : float, default=0.5
-        Multiplies the probability of nodes near a drawn one, in [0, 1] (paper: d_r).
-        With 0 they are never drawn.
-    decay_hops : int, default=1
-        How far in the original graph the decay reaches (paper: d_h).
-    arcs : Arcs, default=None
-        What `arcs_of` returns, where that is known already.
-
-    Raises
-    ------
-    ParameterError
-        A parameter is outside its range, or `loss_weights` is not finite or not one a
-        node.
-    GraphError
-        The adjacency is not symmetric, has a diagonal, or is not sorted.
-    NotEnoughMemoryError
-        The edges to add would not fit in memory.
+    `adjacency` is symmetric, without diagonal, indices sorted, and isn't changed; its
+    weights play no part. `arcs` is what `arcs_of` returns, where that is known already.
 
     Examples
     --------
@@ -278,22 +232,8 @@ class GraphPerturber:
         """Draw one perturbed view; equal states of `rng` give equal views.
 
         May be called from several threads at once, each with a generator of its own.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Source of randomness; advances.
-
-        Returns
-        -------
-        Perturbation
-            What changes against the original graph.
-
-        Warns
-        -----
-        PerturbationWarning
-            A `perturbation_rate` was asked for and there is nothing left to flip, or
-            no node left to draw, before it is reached.
+        Warns where a `perturbation_rate` was asked for and there is nothing left to
+        flip, or no node left to draw, before it is reached.
         """
         race = self.race
         key = torch.from_numpy(rng.integers(2**62, size=1))

@@ -32,21 +32,11 @@ _FACTOR_1, _FACTOR_2 = FACTORS
 
 @dataclass(frozen=True)
 class Widths:
-    """Room in a row for the most that a race can change.
+    """Room in a row for the most that a race can change."""
 
-    Attributes
-    ----------
-    removed : int
-        Arcs.
-    added : int
-        Edges.
-    drawn : int
-        Nodes.
-    """
-
-    removed: int
-    added: int
-    drawn: int
+    removed: int  # arcs
+    added: int  # edges
+    drawn: int  # nodes
 
     @property
     def flips(self) -> int:
@@ -61,21 +51,11 @@ class Widths:
 
 @dataclass(frozen=True)
 class ArcWeights:
-    """Weights of a graph, on the device that the flips are wanted on.
+    """Weights of a graph, on the device that the flips are wanted on."""
 
-    Attributes
-    ----------
-    arc : Tensor of float32, shape (n_arcs,)
-        Of each arc.
-    degree : Tensor of float32, shape (n_nodes,)
-        Their sums by node.
-    added : Tensor of float32, shape ()
-        Of an edge that is added.
-    """
-
-    arc: Tensor
-    degree: Tensor
-    added: Tensor
+    arc: Tensor  # all float32
+    degree: Tensor  # their sums by node
+    added: Tensor  # of an edge that is added, ()
 
     @cached_property
     def lost(self) -> Tensor:
@@ -85,23 +65,14 @@ class ArcWeights:
 
 @dataclass
 class LaidOut:
-    """What races come to, as layers take it; leading dimensions tell races apart.
+    """What races come to, as layers take it; leading dimensions tell races apart."""
 
-    Attributes
-    ----------
-    target, source : Tensor of int32, shape (..., widths.flips)
-        Ends of the arcs that differ, both directions of each edge.
-    change : Tensor of float32, shape (..., widths.flips)
-        What their weights change by; 0 is no arc.
-    degree : Tensor of float32, shape (..., n_nodes)
-        Weighted degrees.
-    drawn : Tensor of bool, shape (..., n_nodes)
-        Which nodes were drawn.
-    """
-
+    # Ends of the arcs that differ, int32, both directions of each edge, and what their
+    # weights change by, float32; 0 is no arc. The last dimension is `widths.flips`.
     target: Tensor
     source: Tensor
     change: Tensor
+    # Weighted degrees, float32, and which nodes were drawn, bool, of (..., n_nodes).
     degree: Tensor
     drawn: Tensor
 
@@ -112,28 +83,17 @@ class LaidOut:
 
 @dataclass(frozen=True)
 class Race:
-    """What races on one graph need, of one model or several.
+    """What races on one symmetric graph need, of one model or several."""
 
-    Attributes
-    ----------
-    crow, col, reverse : Tensor of int64, int32, int32 or int64
-        CSR pattern of a symmetric graph, columns ascending, and the position of each
-        arc's reverse.
-    rates : Tensor of float64, shape (n_models, n_nodes)
-        What a node's clock runs at, before any decay.
-    counts : Tensor of int64, shape (n_models, 4)
-        Most nodes to draw, edges that one gains and loses, and hops of the decay.
-    limits : Tensor of float64, shape (n_models, 2)
-        Flipped edges that end a race, and the decay.
-    widths : Widths
-        Of a row.
-    """
-
-    crow: Tensor
-    col: Tensor
-    reverse: Tensor
+    crow: Tensor  # int64
+    col: Tensor  # int32, ascending in a row
+    reverse: Tensor  # int32 or int64: position of each arc's reverse
+    # What a node's clock runs at, before any decay: float64 of (n_models, n_nodes).
     rates: Tensor
+    # Most nodes to draw, edges that one gains and loses, and hops of the decay: int64
+    # of (n_models, 4).
     counts: Tensor
+    # Flipped edges that end a race, and the decay: float64 of (n_models, 2).
     limits: Tensor
     widths: Widths
 
@@ -166,18 +126,11 @@ class Race:
     def run(self, models: Tensor, keys: Tensor, rows: Tensor, flips: Tensor) -> None:
         """Run races on the CPU; may be called from several threads at once.
 
-        Parameters
-        ----------
-        models : Tensor of int64, shape (n_races,)
-            The model of each race.
-        keys : Tensor of int64, shape (n_races,)
-            Of the draws.
-        rows : Tensor of int32, shape (n_races, sum(widths.parts))
-            Takes what each race changes: positions of removed arcs, ascending; both
-            ends of added edges; the nodes drawn, in order. Parts are filled up with
-            n_arcs, -1, -1 and n_nodes.
-        flips : Tensor of int64, shape (n_races,)
-            Takes the number of undirected edges in which the graphs differ.
+        A race is of a model and has a key of its draws, int64 both. Its row, int32 of
+        (n_races, sum(widths.parts)), takes what it changes: positions of removed arcs,
+        ascending; both ends of added edges; the nodes drawn, in order. Parts are filled
+        up with n_arcs, -1, -1 and n_nodes. `flips` takes the number of undirected edges
+        in which the graphs differ.
         """
         shared = self.crow.numpy(), self.col.numpy(), self.reverse.numpy()
         parts = self.widths.parts
@@ -239,16 +192,8 @@ class Race:
     ) -> None:
         """Turn rows into arcs that differ, on the CPU.
 
-        Parameters
-        ----------
-        rows : Tensor of int32
-            From :meth:`run`.
-        weights : ArcWeights
-            Of the graph.
-        firsts : Tensor of int64, shape (n_races,)
-            What is added to a race's nodes.
-        out : LaidOut
-            From :meth:`room`; takes what the rows come to.
+        Rows are of :meth:`run`, and `out`, which takes the arcs, of :meth:`room`.
+        `firsts` are added to the nodes of each race.
         """
         removed, *ends, nodes = rows.split(self.widths.parts, 1)
         arc, shape = removed.flatten(), removed.shape

@@ -43,15 +43,7 @@ def races_at_once(race: Race, device: torch.device) -> int:
 
 
 class GpuRaces:
-    """Runs races on a GPU, in scratch space of their own.
-
-    Parameters
-    ----------
-    race : Race
-        Of all models.
-    device : torch.device
-        A GPU.
-    """
+    """Runs races of all models on a GPU, in scratch space of their own."""
 
     def __init__(self, race: Race, device: torch.device) -> None:
         self.widths, n = race.widths, race.n_nodes

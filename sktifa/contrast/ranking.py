@@ -30,18 +30,10 @@ _SMALLEST_LENGTH = 1e-60
 
 @dataclass(frozen=True)
 class GraphDistances:
-    """What relative distances on a graph have in common, whatever the labels.
+    """What relative distances on a graph have in common, whatever the labels."""
 
-    Parameters
-    ----------
-    hops : Tensor of uint8, shape (n_nodes, n_nodes)
-        Hops from the row's node to the column's.
-    negative_cosines : Tensor of float32, shape (n_nodes, n_nodes)
-        ``-cos(X_i, X_j)``.
-    """
-
-    hops: Tensor
-    negative_cosines: Tensor
+    hops: Tensor  # uint8, from the row's node to the column's
+    negative_cosines: Tensor  # float32
 
 
 class Ranking:

@@ -23,21 +23,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SubgraphPerturbation:
-    """What :class:`~sktifa.contrast.perturbation.Perturbation` tells, as tensors.
+    """What :class:`~sktifa.contrast.perturbation.Perturbation` tells, as tensors."""
 
-    Attributes
-    ----------
-    nodes : Tensor of bool, shape (n_nodes,)
-        The perturbed nodes.
-    removed_arcs : Tensor of int64
-        Positions of arcs, both directions.
-    added_edges : Tensor of int64, shape (2, m)
-        Node pairs.
-    """
-
-    nodes: Tensor
-    removed_arcs: Tensor
-    added_edges: Tensor
+    nodes: Tensor  # bool: which were perturbed
+    removed_arcs: Tensor  # int64: positions, both directions
+    added_edges: Tensor  # int64, (2, m)
 
 
 def perturb(
@@ -50,22 +40,8 @@ def perturb(
     """Draw a perturbed view of a subgraph (Algorithm 2), as tensors on its device.
 
     The race is a core's wherever the subgraph lies: a GPU would be waited for, and
-    trains meanwhile. The thread that draws holds no lock.
-
-    Parameters
-    ----------
-    crow, col : Tensor of int32
-        CSR pattern of a symmetric graph, columns ascending.
-    weights : Tensor of shape (n_nodes,)
-        Loss weights (paper: w).
-    settings : PerturbationSettings
-        Of the perturbation.
-    seed : int
-        Of the draws.
-
-    Returns
-    -------
-    SubgraphPerturbation
+    trains meanwhile. The thread that draws holds no lock. The subgraph is a symmetric
+    CSR pattern of int32, columns ascending, with the loss weights (w) of its nodes.
     """
     n = len(crow) - 1
     pattern = sparse.csr_array(

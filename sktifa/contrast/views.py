@@ -34,33 +34,17 @@ _MOST_THREADS = 32
 
 @dataclass
 class StackView:
-    """A perturbed view of every model's graph.
-
-    Attributes
-    ----------
-    flips : Flips
-        The arcs that differ.
-    is_drawn : Tensor of bool, shape (n_models, n_nodes)
-        The perturbed nodes.
-    """
+    """A perturbed view of every model's graph."""
 
     flips: Flips
-    is_drawn: Tensor
+    is_drawn: Tensor  # bool, (n_models, n_nodes): the perturbed nodes
 
 
 class Views:
     """The views of a stack, each epoch's in the same tensors as the last one's.
 
-    Parameters
-    ----------
-    perturbers : sequence of GraphPerturber
-        Each model's, of the same graph.
-    seeds : sequence of int
-        Each model's.
-    n_views : int
-        Views of an epoch.
-    graph : Adjacency
-        Of all models, where the views are wanted.
+    The perturbers, one a model, are of the same graph; views are wanted where `graph`
+    is.
     """
 
     def __init__(

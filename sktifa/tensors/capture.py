@@ -26,24 +26,11 @@ def capture(
 ) -> list[Callable[[], Any]]:
     """Record calls that always do the same work on the same tensors.
 
-    They are run once before, as kernels choose their algorithms in a first run.
-
-    Parameters
-    ----------
-    calls : sequence of callables
-        Run in this order. They take nothing, never wait for the device and return
-        tensors, or None.
-    device : torch.device
-        Where they work.
-    restore : callable, default=None
-        Called before the warm-up; what it returns is called after, and undoes what
-        the runs have changed.
-
-    Returns
-    -------
-    list of callables
-        Each replays its call. The returned tensors are the same ones every time,
-        overwritten by the next replay.
+    They are run in this order once before, as kernels choose their algorithms in a
+    first run. They take nothing, never wait for the device and return tensors, or None.
+    Each callable returned replays its call; the tensors are the same ones every time,
+    overwritten by the next replay. `restore` is called before the warm-up; what it
+    returns is called after, and undoes what the runs have changed.
     """
     undo = restore() if restore is not None else None
     with side_stream(device):

@@ -17,19 +17,11 @@ __all__ = ["DeviceGraph"]
 
 @dataclass
 class DeviceGraph:
-    """A graph's CSR arrays on a device.
-
-    Attributes
-    ----------
-    crow, col : Tensor of int32 or int64
-        CSR pattern.
-    weight : Tensor of float32, shape (n_arcs,), or None
-        Edge weights; None where all are 1.
-    """
+    """A graph's CSR arrays on a device."""
 
     crow: Tensor
-    col: Tensor
-    weight: Tensor | None
+    col: Tensor  # int32 or int64, as crow
+    weight: Tensor | None  # float32; None where all are 1
 
     @classmethod
     def from_graph(cls, graph: Graph, device: torch.device) -> DeviceGraph:

@@ -31,15 +31,9 @@ def dense_fill(device: torch.device) -> float:
 class Features:
     """Node features on a device, sparse where most of them are zero.
 
-    Parameters
-    ----------
-    values : Tensor of float32
-        The stored values (CSR), or the dense matrix, which may be of float16.
-    shape : tuple of int
-        Nodes and features.
-    pattern : _Pattern, default=None
-        CSR pattern, and where a device's kernels want it the transposed matrix, which
-        the gradient of a weight matrix needs; None for dense features.
+    `values` are the stored ones (CSR), or the dense matrix, which may be of float16.
+    The `pattern` is CSR, and where a device's kernels want it also the transposed
+    matrix, which the gradient of a weight matrix needs; None for dense features.
     """
 
     def __init__(
@@ -89,19 +83,7 @@ class Features:
         return Features(_aligned(short), self.shape)
 
     def transform(self, weight: Tensor, drawn: Drawn | None = None) -> Tensor:
-        """Multiply by each model's weights, after dropout.
-
-        Parameters
-        ----------
-        weight : Tensor of shape (n_models, n_features, width)
-            Each model's.
-        drawn : Drawn or None
-            Dropout and masking of the features.
-
-        Returns
-        -------
-        Tensor of shape (n_models, n_nodes, width)
-        """
+        """Multiply by the weights, (n_models, n_features, width), after dropout."""
         if self.pattern is None:
             return _DenseProduct.apply(weight, self, drawn)
         return _SparseProduct.apply(weight, self, drawn)

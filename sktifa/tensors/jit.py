@@ -19,10 +19,7 @@ __all__ = ["njit"]
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function at its first call.
 
-    Parameters
-    ----------
-    **options
-        Of ``numba.njit``; ``nogil`` and ``no_cfunc_wrapper`` are set.
+    The options are those of ``numba.njit``; ``nogil`` and ``no_cfunc_wrapper`` are set.
 
     Examples
     --------

@@ -23,33 +23,22 @@ _WORK = 16
 
 @dataclass(frozen=True)
 class Scaling:
-    """A scaling of features, learned from those of training.
+    """A scaling of features, learned from those of training."""
 
-    Attributes
-    ----------
-    norm : {"l1", "l2", "max"} or None
-        Norm that each row is scaled to.
-    mean, scale : ndarray of float32, shape (n_features,), or None
-        What is taken from each column, and what that is divided by.
-    """
-
+    # The norm that each row is scaled to.
     norm: Literal["l1", "l2", "max"] | None = None
+    # What is taken from each column, and what that is divided by, (n_features,).
     mean: NDArray[np.float32] | None = None
     scale: NDArray[np.float32] | None = None
 
     @classmethod
     def learned(cls, features: Any, kind: FeatureNorm | None) -> Scaling:
-        """Learn a scaling.
+        """Learn a scaling from features of training, read block by block.
 
-        Parameters
-        ----------
-        features : ndarray or csr_array, shape (n_nodes, n_features)
-            Features of training, read block by block.
-        kind : {"auto", "standard", "l1", "l2", "max"} or None
-            "standard" takes the mean from each column and divides by its standard
-            deviation (sparse features keep their zeros: they are only divided).
-            "auto" does so for dense features that are real numbers, and leaves 0/1,
-            counts, and features that are sparse or mostly zero.
+        "standard" takes the mean from each column and divides by its standard deviation
+        (sparse features keep their zeros: they are only divided). "auto" does so for
+        dense features that are real numbers, and leaves 0/1, counts, and features that
+        are sparse or mostly zero.
         """
         if kind in (None, "l1", "l2", "max"):
             return cls(kind)

@@ -54,38 +54,21 @@ def csr_product(
 
 @dataclass
 class Flips:
-    """Arcs in which the models' graphs differ from the one they share.
+    """Arcs in which the models' graphs differ from the one they share."""
 
-    Attributes
-    ----------
-    target, source : Tensor of int32 or int64, shape (n_arcs,)
-        Nodes, counted through all models; both directions of each edge.
-    weight : Tensor of float32, shape (n_arcs,)
-        What the arc's weight changes by; 0 is no arc.
-    degree : Tensor of float32, shape (n_models, n_nodes)
-        Weighted degrees that come of them.
-    """
-
+    # Nodes, counted through all models, int32 or int64; both directions of each edge.
     target: Tensor
     source: Tensor
-    weight: Tensor
-    degree: Tensor
+    weight: Tensor  # float32: what the arc's weight changes by; 0 is no arc
+    degree: Tensor  # float32, (n_models, n_nodes): weighted ones, that come of them
 
 
 class Adjacency:
     """A symmetric weighted graph on a device, shared by models or flipped for each.
 
-    Every row ends in a slot for its own node, so that convolutions with and without
-    self-loops share one sparsity pattern.
-
-    Parameters
-    ----------
-    crow, col, row : Tensor of int32
-        CSR pattern with the diagonal slots, and the row of each slot.
-    weight : Tensor of float32
-        Weight of each slot; 0 in the diagonal ones.
-    weighted : bool, default=False
-        Whether edge weights differ from 1.
+    A CSR pattern of int32, and the row of each slot. Every row ends in a slot for its
+    own node, of weight 0, so that convolutions with and without self-loops share one
+    sparsity pattern. It is `weighted` where edge weights differ from 1.
     """
 
     def __init__(
@@ -166,12 +149,8 @@ class Adjacency:
     def flips(self, removed_arcs: Tensor, added_edges: Tensor) -> Flips:
         """Say what takes some arcs from one graph, and puts other edges there.
 
-        Parameters
-        ----------
-        removed_arcs : Tensor of int64
-            Positions in the arrays the graph was built from, both directions.
-        added_edges : Tensor of int64, shape (2, m)
-            Node pairs, each edge once. They get the mean edge weight.
+        Arcs are positions in the arrays the graph was built from, both directions;
+        edges are node pairs, (2, m), each once, and get the mean edge weight.
         """
         slot = self._slot_of_arc.index_select(0, removed_arcs)
         added = self.mean_weight.expand(2 * added_edges.shape[1])

@@ -94,26 +94,14 @@ def train(
     Where a GPU's memory runs out, two halves are trained one after the other. On the
     CPU threads train a few models each, and the one model of a fit is spread over them.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-        One, or many that can be stacked.
-    device : torch.device
-        Where to train.
-    on_epoch : callable, default=None
-        For one problem: called after every epoch with the log and the encoder, and
-        for its teachers, too; stops the training of that network by returning True.
-    keeps_on_interrupt : bool, default=False
-        For one problem: Ctrl-C ends the training with a warning, and the best model so
-        far is kept: of the teachers the first.
-    with_logits : bool, default=False
-        Whether to return every node's class scores.
+    For one problem, `on_epoch` is called after every epoch with the log and the
+    encoder, and for its teachers, too; it stops the training of that network by
+    returning True. If it `keeps_on_interrupt`, Ctrl-C ends the training with a warning,
+    and the best model so far is kept: of the teachers the first. `with_logits` returns
+    every node's class scores.
 
-    Returns
-    -------
-    list of Trained
-        In the order of the problems. A problem whose very first loss is not finite, or
-        whose first epoch does not fit in memory, has an error and no model.
+    Returned in the order of the problems. A problem whose very first loss is not
+    finite, or whose first epoch does not fit in memory, has an error and no model.
     """
     options: dict[str, Any] = {"with_logits": with_logits}
     with computing(device) as n_threads, memory.reused():
@@ -572,11 +560,8 @@ class Run:
     def evaluate(self) -> Tensor:
         """Open an epoch: find the best models so far, and those that stop.
 
-        Returns
-        -------
-        Tensor of shape (5, n_models)
-            Cross-entropy and accuracy on the validation nodes, the last training
-            loss, whether the model goes on, and the epoch of its best state.
+        Returns, (5, n_models), cross-entropy and accuracy on the validation nodes, the
+        last training loss, whether the model goes on, and the epoch of its best state.
         """
         problem, self.clean, reached = self.all[0], None, None
         elsewhere = problem.validation_logits

@@ -44,21 +44,11 @@ _SHARPNESS = 3.0
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled nodes.
+    """Labelled nodes."""
 
-    Attributes
-    ----------
-    index : Tensor of int64, shape (n_labeled,)
-        Positions in the graph.
-    target : Tensor of int64, shape (n_labeled,)
-        Classes.
-    weight : Tensor of float64, shape (n_labeled,)
-        Shares of the cross-entropy; they sum to one.
-    """
-
-    index: Tensor = own()
-    target: Tensor = own()
-    weight: Tensor = own()
+    index: Tensor = own()  # int64: positions in the graph
+    target: Tensor = own()  # int64: classes
+    weight: Tensor = own()  # float64: shares of the cross-entropy; they sum to one
 
     @classmethod
     def weighted(
@@ -97,108 +87,50 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Perturbations:
-    """What draws the perturbed views.
-
-    Attributes
-    ----------
-    perturber : GraphPerturber
-        Draws flipped edges.
-    feature_mask_rate : float
-        Share of a perturbed node's features that is masked (paper: m).
-    seed : int
-        Of the draws.
-    """
+    """What draws the perturbed views."""
 
     perturber: GraphPerturber = own()
-    feature_mask_rate: float = own()
+    feature_mask_rate: float = own()  # of a perturbed node's features (paper: m)
     seed: int = own()
 
 
 @dataclass(frozen=True)
 class PairSets:
-    """Contrastive pairs on the whole graph.
+    """Contrastive pairs on the whole graph."""
 
-    Attributes
-    ----------
-    positives, negatives : Tensor of int32, shape (n_nodes, ...)
-        Each node's; −1 is none.
-    negative_weight : float
-        Weight of negatives against positives (paper: mu_1).
-    """
-
+    # Each node's, int32, (n_nodes, ...); −1 is none.
     positives: Tensor = own()
     negatives: Tensor = own()
-    negative_weight: float = own()
+    negative_weight: float = own()  # against positives (paper: mu_1)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A fit, prepared.
-
-    Attributes
-    ----------
-    graph : Graph
-        What is trained on, whole.
-    feature_norm : str or None
-        How features are scaled.
-    scaling : Scaling
-        What follows from that on the graph.
-    encoder : EncoderSpec
-        The network.
-    encoder_seed : int
-        Of its weights.
-    dropout : float
-        Rate at the input of every layer.
-    seed : int
-        Of the dropout.
-    train : Labels
-        Training nodes.
-    evidence : GraphEvidence
-        What their labels say of the graph.
-    validation : Labels or None
-        Nodes that decide when training stops.
-    schedule : Schedule
-        How long and how fast.
-    terms : tuple of Term
-        Summands of the loss.
-    target : Target
-        Of the contrast.
-    perturbations : Perturbations or None
-        For terms that look at views.
-    pairs : PairSets or None
-        For the pair loss.
-    start : Module or None
-        An encoder to go on from.
-    teachers : tuple of Problem, or None
-        Those that are solved first, and whose solutions teach this one.
-    teacher : int
-        Which of those it is itself, from 1 on; 0 is none.
-    source : callable or None
-        Makes a source of batches on a device; None trains on the whole graph.
-    validation_logits : callable or None
-        Evaluates an encoder where the validation nodes are; None where they are in
-        the graph that is trained on.
-    """
+    """A fit, prepared."""
 
     graph: Graph = own()
     feature_norm: str | None = shared()
-    scaling: Scaling = own()
+    scaling: Scaling = own()  # what follows from that on the graph
     encoder: EncoderSpec = shared()
-    encoder_seed: int = own()
-    dropout: float = own()
-    seed: int = own()
+    encoder_seed: int = own()  # of its weights
+    dropout: float = own()  # at the input of every layer
+    seed: int = own()  # of the dropout
     train: Labels = own()
-    evidence: GraphEvidence = own()
-    validation: Labels | None = own()
+    evidence: GraphEvidence = own()  # what the training labels say of the graph
+    validation: Labels | None = own()  # decide when training stops
     schedule: Schedule = own()
     terms: tuple[Term, ...] = shared()
-    target: Target = own(Target())
-    perturbations: Perturbations | None = own(None)
-    pairs: PairSets | None = own(None)
-    start: nn.Module | None = own(None)
+    target: Target = own(Target())  # of the contrast
+    perturbations: Perturbations | None = own(None)  # for terms that look at views
+    pairs: PairSets | None = own(None)  # for the pair loss
+    start: nn.Module | None = own(None)  # an encoder to go on from
+    # Those that are solved first, and whose solutions teach this one.
     teachers: tuple[Problem, ...] | None = own(None)
-    teacher: int = own(0)
+    teacher: int = own(0)  # which of those it is itself, from 1 on; 0 is none
+    # Makes a source of batches on a device; None trains on the whole graph.
     source: Callable[[torch.device], Any] | None = own(None)
+    # Evaluates an encoder where the validation nodes are; None where they are in the
+    # graph that is trained on.
     validation_logits: Callable[[nn.Module], Tensor] | None = own(None)
 
     def again(self, rng: np.random.Generator, *, teacher: int) -> Problem:
@@ -253,51 +185,23 @@ class Problem:
 
 @dataclass
 class TrainingLog:
-    """What a training run leaves behind.
+    """What a training run leaves behind."""
 
-    Attributes
-    ----------
-    loss_curve : list of float
-        Mean training loss of each epoch.
-    validation_losses, validation_scores : list of float
-        Cross-entropy and accuracy on the validation nodes before each epoch's
-        updates, and after the last.
-    n_iter : int
-        Epochs run.
-    best_iter : int
-        Epochs after which the model that is kept was found.
-    interrupted : bool
-        Whether Ctrl-C ended it.
-    teacher : int
-        Which teacher was trained, from 1 on; 0 is none.
-    """
-
-    loss_curve: list[float] = field(default_factory=list)
+    loss_curve: list[float] = field(default_factory=list)  # an epoch's mean
+    # Cross-entropy and accuracy before each epoch's updates, and after the last.
     validation_losses: list[float] = field(default_factory=list)
     validation_scores: list[float] = field(default_factory=list)
-    n_iter: int = 0
-    best_iter: int = 0
-    interrupted: bool = False
-    teacher: int = 0
+    n_iter: int = 0  # epochs run
+    best_iter: int = 0  # epochs after which the model that is kept was found
+    interrupted: bool = False  # by Ctrl-C
+    teacher: int = 0  # which was trained, from 1 on; 0 is none
 
 
 @dataclass
 class Trained:
-    """A problem after training.
+    """A problem after training."""
 
-    Attributes
-    ----------
-    network : Module or None
-        The model that is kept, in evaluation mode; None where there is none.
-    log : TrainingLog
-        How it went.
-    logits : ndarray of float32, shape (n_nodes, n_classes), or None
-        Every node's class scores, where they were asked for.
-    error : Exception or None
-        Why there is no model.
-    """
-
-    network: nn.Module | None
+    network: nn.Module | None  # the model that is kept, in evaluation mode
     log: TrainingLog
-    logits: NDArray[np.float32] | None = None
-    error: Exception | None = None
+    logits: NDArray[np.float32] | None = None  # every node's, where asked for
+    error: Exception | None = None  # why there is no model

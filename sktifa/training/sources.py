@@ -76,15 +76,7 @@ class Source(Protocol):
 
 
 class WholeGraph:
-    """The one batch that is the whole graph, perturbed anew each epoch for each model.
-
-    Parameters
-    ----------
-    problems : sequence of Problem
-        That agree in their key.
-    device : torch.device
-        Where to train.
-    """
+    """The batch that is the whole graph, perturbed anew each epoch for each model."""
 
     recordable = True
 
@@ -182,17 +174,9 @@ def stacked_pairs(
 class NodeFeatures:
     """The features of all nodes, wherever they lie, and the way to those of some.
 
-    Parameters
-    ----------
-    matrix : ndarray or csr_array, shape (n_nodes, n_features)
-        Float32; may be a memory map.
-    device : torch.device
-        Where rows are wanted.
-    scaling : Scaling, default=None
-        What is done to features; None is nothing.
-    resident : bool or None, default=None
-        Whether to hold the whole matrix, dense, on the device; None does so on a GPU
-        where it takes less than a third of the free memory.
+    The matrix, float32, may be a memory map; rows are wanted on `device`, scaled. If it
+    is `resident`, the device holds all of it, dense; None does so on a GPU where it
+    takes less than a third of the free memory.
     """
 
     def __init__(
@@ -287,26 +271,13 @@ class Sampler(Protocol):
 
 @dataclass
 class SubgraphContrast:
-    """Makes the contrast of a subgraph.
-
-    Attributes
-    ----------
-    perturbation : PerturbationSettings
-        How subgraphs are perturbed.
-    perturbation_weights : Tensor of float32, shape (n_nodes,)
-        What the perturbation's node probabilities follow.
-    feature_mask_rate : float
-        Share of a perturbed node's features that is masked.
-    pairs : PairSettings or None
-        How pairs are chosen; None for no pair loss.
-    distribution : Tensor of shape (n_nodes, n_classes) or None
-        Label distribution of every node, for pairs by relative distance.
-    """
+    """Makes the contrast of a subgraph."""
 
     perturbation: PerturbationSettings
-    perturbation_weights: Tensor
-    feature_mask_rate: float
-    pairs: PairSettings | None = None
+    perturbation_weights: Tensor  # float32: what the nodes' probabilities follow
+    feature_mask_rate: float  # of a perturbed node's features
+    pairs: PairSettings | None = None  # None for no pair loss
+    # Of every node's labels, for pairs by relative distance.
     distribution: Tensor | None = None
 
     def of(
@@ -347,33 +318,15 @@ class SubgraphContrast:
 
 
 class SampledBatches:
-    """Batches that are the subgraphs of a sampler.
+    """Batches that are the subgraphs of a sampler, which is fitted on the graph.
 
-    The cross-entropy is the mean over the subgraph's labelled nodes. A sampler with
-    GraphSAINT's loss normalisation makes it, and the contrast, right on average over
-    the whole graph. Its aggregation normalisation is left to loops of one's own: the
-    convolutions here divide by the degrees within the subgraph.
-
-    Parameters
-    ----------
-    sampler : Sampler
-        Fitted on the graph to train on.
-    graph : DeviceGraph
-        The same graph's arrays.
-    features : NodeFeatures
-        Its features.
-    codes : Tensor of int64, shape (n_nodes,)
-        Class of each training node, -1 for all others.
-    weight : Tensor of float32, shape (n_nodes,)
-        Weight of each training node; sums to one.
-    contrast : SubgraphContrast or None
-        For the contrastive objective.
-    seed : int
-        Of the perturbations and pairs.
-    logits : callable or None
-        Evaluates the encoder on the whole graph; None where there is no validation.
-    rank, n_ranks : int, default=0 and 1
-        This process's number, and how many share an epoch.
+    The cross-entropy is the mean over the subgraph's labelled nodes, whose weights, of
+    all, sum to one (float32); `codes` (int64) are -1 for all other nodes. A sampler
+    with GraphSAINT's loss normalisation makes it, and the contrast, right on average
+    over the whole graph. Its aggregation normalisation is left to loops of one's own:
+    the convolutions here divide by the degrees within the subgraph. `logits` evaluates
+    the encoder on the whole graph; None where there is no validation. `n_ranks`
+    processes share an epoch.
     """
 
     def __init__(

@@ -25,15 +25,10 @@ MOST_GRADIENT = 1e18
 class Drawn:
     """A draw of dropout on the stored values, or all entries, of stacked matrices.
 
-    Parameters
-    ----------
-    seed : Tensor of int64, shape (n_models,)
-        Each model's: the same seed draws the same values, by row or by column, and
-        whatever the other models are.
-    keep : Tensor of float32, shape (n_models, 1) or (n_models, n_nodes)
-        Probability that a value survives, of a model or of each of its nodes.
-    scale : Tensor of float32, shape (n_models, 1)
-        What a model's survivors are multiplied by.
+    The same `seed`, int64 of (n_models,), draws the same values, by row or by column,
+    and whatever the other models are. `keep` is the probability that a value survives,
+    float32 of (n_models, 1) or of each node, (n_models, n_nodes); survivors are
+    multiplied by `scale`, float32 of (n_models, 1).
     """
 
     def __init__(self, seed: Tensor, keep: Tensor, scale: Tensor) -> None:

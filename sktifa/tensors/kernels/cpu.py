@@ -161,20 +161,8 @@ def csr_product(
 ) -> Tensor:
     """Multiply a sparse matrix by the dense one of each model.
 
-    Parameters
-    ----------
-    crow, col : Tensor of int32
-        CSR pattern.
-    values : Tensor of float32, shape (n_stored,)
-        Stored values.
-    dense : Tensor of float32, shape (n_models, n_columns, width)
-        Each model's factor.
-    drawn : Drawn, default=None
-        Dropout of the values.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_rows, width)
+    After dropout of its values; from (n_models, n_columns, width) to (n_models, n_rows,
+    width), in float32. The pattern is int32.
     """
     rows, width = len(crow) - 1, dense.shape[2]
     if drawn is None and width < LANES:  # MKL fills no rows up
@@ -208,18 +196,8 @@ def transposed_csr_product(
 ) -> Tensor:
     """Multiply a transposed sparse matrix by the dense one of each model.
 
-    Parameters
-    ----------
-    crow, col, values, drawn
-        Of the matrix before it is transposed, as for :func:`csr_product`.
-    dense : Tensor of float32, shape (n_models, n_rows, width)
-        Each model's factor.
-    n_columns : int
-        Rows of the transposed matrix.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_columns, width)
+    The matrix, and the dropout, are those before it is transposed, as for
+    :func:`csr_product`. From (n_models, n_rows, width) to (n_models, n_columns, width).
     """
     rows, width = len(crow) - 1, dense.shape[2]
     dense = _whole_vectors(dense)
@@ -255,27 +233,10 @@ def propagate(
     """Take steps of ``h <- (1 - teleport) D A D h + teleport * scores`` from scores on.
 
     A state is ``D h``, of which a step is ``(1 - teleport) D^2 A`` times it, and
-    `teleport` times the first.
-
-    Parameters
-    ----------
-    scores : Tensor of float32, shape (n_models, n_nodes, width)
-        Each model's.
-    graph : Adjacency
-        A is its arcs, with a loop at each node.
-    scale : Tensor of float32, shape (n_models or 1, n_nodes, 1)
-        Diagonal of D.
-    flips : tuple of Tensor or None
-        What is added to A for each model: `target`, `source` and `weight`, as
-        :func:`add_arcs` takes them.
-    steps : int
-        At least one.
-    teleport : float
-        Weight of the scores.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_nodes, width)
+    `teleport` times the first. A is the graph's arcs, with a loop at each node, and for
+    each model what `flips` add: `target`, `source` and `weight`, as :func:`add_arcs`
+    takes them. The diagonal of D is `scale`, (n_models or 1, n_nodes, 1). At least one
+    step is taken.
     """
     n_models, n_nodes, width = scores.shape
     lanes = _lanes(width)
@@ -383,14 +344,7 @@ def add_arcs(
 ) -> None:
     """Add `weight` times the row `source` of `dense` to the row `target` of `out`.
 
-    Parameters
-    ----------
-    out, dense : Tensor of float32, shape (n_models, n_nodes, width)
-        The former is written to.
-    target, source : Tensor of int64, shape (n_arcs,)
-        Nodes, counted through all models.
-    weight : Tensor of float32, shape (n_arcs,)
-        0 is no arc.
+    Rows are nodes, int64, counted through all models; a weight of 0 is no arc.
     """
     width = out.shape[2]
     _add_arcs(
@@ -406,18 +360,8 @@ def add_arcs(
 def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's matrices; sums don't depend on models or threads.
 
-    Parameters
-    ----------
-    x : Tensor of float32, shape (n_models or 1, n, m)
-        One for all, or one each.
-    weight : Tensor of float32, shape (n_models, m, width)
-        Each model's.
-    drawn : Drawn, default=None
-        Dropout of an `x` that is one for all.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n, width)
+    `x`, (n_models or 1, n, m), is one for all, which dropout may be drawn of, or one
+    each.
     """
     if drawn is not None:
         x = drop(x[0], drawn)
@@ -441,21 +385,7 @@ def _dense_nanoseconds(x: Tensor, width: int) -> int:
 
 
 def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
-    """Multiply each model's transposed ``x`` by its ``grad``.
-
-    Parameters
-    ----------
-    x : Tensor of float32, shape (n_models or 1, n, m)
-        One for all, or one each.
-    grad : Tensor of float32, shape (n_models, n, width)
-        Each model's.
-    drawn : Drawn, default=None
-        Dropout of an `x` that is one for all.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, m, width)
-    """
+    """Multiply each model's transposed ``x``, as for `matmul`, by its ``grad``."""
     if drawn is not None:
         x = drop(x[0], drawn)
     n_models, n, width = grad.shape
@@ -474,19 +404,7 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
 
 
 def drop(values: Tensor, drawn: Drawn) -> Tensor:
-    """Draw dropout of one dense matrix for each model.
-
-    Parameters
-    ----------
-    values : Tensor of float32, shape (n_nodes, width)
-        The same for each model.
-    drawn : Drawn
-        Dropout of the entries.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_nodes, width)
-    """
+    """Draw dropout of one dense matrix for each model: (n_models, n_nodes, width)."""
     out = empty(len(drawn.scale), *values.shape)
     keep = drawn.keep.expand(-1, len(values)).contiguous().numpy()
     parts = values.numpy(), out.numpy(), drawn.seed.numpy(), keep
@@ -498,21 +416,7 @@ def drop(values: Tensor, drawn: Drawn) -> Tensor:
 
 
 def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
-    """Add the bias, cut off what is negative and drop entries.
-
-    Parameters
-    ----------
-    h : Tensor of float32, shape (n_models, n_nodes, width)
-        Each model's.
-    bias : Tensor of float32, shape (n_models, width)
-        Each model's.
-    drawn : Drawn, default=None
-        Dropout of the entries, with a probability a model.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_nodes, width)
-    """
+    """Add the bias, (n_models, width), cut off what is negative and drop entries."""
     out = empty(*h.shape)
     parts = h.detach().numpy(), bias.detach().contiguous().numpy(), out.numpy()
     draw = _draw_arguments(drawn)
@@ -523,18 +427,9 @@ def activate(h: Tensor, bias: Tensor, drawn: Drawn | None) -> Tensor:
 
 
 def activate_backward(grad: Tensor, out: Tensor, drawn: Drawn | None) -> Tensor:
-    """Return the gradient of `h`, given that of what `activate` returned.
+    """Return the gradient of `h`, given that of what `activate` returned, and this.
 
-    Parameters
-    ----------
-    grad, out : Tensor of float32, shape (n_models, n_nodes, width)
-        The gradient, and what `activate` returned: what is 0 there has none.
-    drawn : Drawn or None
-        As for `activate`.
-
-    Returns
-    -------
-    Tensor of float32, shape (n_models, n_nodes, width)
+    What is 0 there has none.
     """
     of_h = empty(*out.shape)
     scale = torch.ones(len(out), 1) if drawn is None else drawn.scale
@@ -561,18 +456,9 @@ def adam(
 ) -> None:
     """Update stacked parameters by Adam, with L2 regularisation, in one pass.
 
-    Parameters
-    ----------
-    parameter, grad, mean, square : Tensor of float32, shape (n_models, ...)
-        All but `grad` are written to.
-    betas, eps : float
-        Adam's constants.
-    size : Tensor of float32, shape (n_models,)
-        Each model's negative step size, corrected for the start of `mean`.
-    root : Tensor of float32, shape ()
-        Corrects the start of `square`.
-    weight_decay : Tensor of float32, shape (n_models,)
-        Each model's.
+    All but `grad` of the first four are written to. Of each model, `size` is its
+    negative step size, corrected for the start of `mean`; `root` corrects the start of
+    `square`.
     """
     n_models = len(parameter)
     parts = [
@@ -595,15 +481,7 @@ def adam(
 
 
 def copy_where(chosen: Tensor, source: Tensor, target: Tensor) -> None:
-    """Copy the chosen models' parameters; the others cost nothing.
-
-    Parameters
-    ----------
-    chosen : Tensor of bool, shape (n_models,)
-        Which.
-    source, target : Tensor of float32, shape (n_models, ...)
-        From and to.
-    """
+    """Copy the chosen models' parameters; the others cost nothing."""
     for model in chosen.nonzero()[:, 0].tolist():
         target[model].copy_(source[model])
 

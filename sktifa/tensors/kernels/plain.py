@@ -132,26 +132,11 @@ def step_sizes(
     min_iter: Tensor,
     betas: tuple[float, float],
 ) -> tuple[Tensor, Tensor]:
-    """Count a step, and say what `adam` takes it with.
+    """Count a step in `n_steps`, and say what `adam` takes it with: `size` and `root`.
 
-    Parameters
-    ----------
-    n_steps : Tensor of int64, shape ()
-        Is written to.
-    epoch : Tensor of float64, shape ()
-        Epochs done.
-    rates, decay, least, min_iter : Tensor of float64, shape (n_models,)
-        A model's learning rate, what it is multiplied by in each epoch after the first
-        `min_iter`, and what it is at least.
-    betas : tuple of float
-        Adam's constants.
-
-    Returns
-    -------
-    size : Tensor of float32, shape (n_models,)
-        Each model's negative step size, corrected for the start of `mean`.
-    root : Tensor of float32, shape ()
-        Corrects the start of `square`.
+    `n_steps` is int64, what is returned float32, all else float64. `epoch` are those
+    done. A model's learning rate, of `rates`, is multiplied by `decay` in each epoch
+    after the first `min_iter`, and is `least` at the least.
     """
     epochs = (epoch - min_iter).clamp(min=0)
     rate = torch.maximum(rates * decay**epochs, least)
@@ -177,22 +162,9 @@ def validate(
 ) -> Tensor:
     """Return each model's cross-entropy, accuracy and least cross-entropy of all.
 
-    Parameters
-    ----------
-    logits : Tensor of float32, shape (n_models, n_nodes, n_classes)
-        Each model's.
-    nodes : tuple of Tensor, shape (n_labeled,)
-        The model, index, target and weight of :class:`LabeledNodes`, model by model.
-    sizes : Tensor of int64, shape (n_models,)
-        How many nodes each model has.
-    temperatures : Tensor of float32, shape (n_temperatures,)
-        The last figure is at the best of these.
-    as_it_is : int
-        Which of them is 1.
-
-    Returns
-    -------
-    Tensor of float32, shape (3, n_models)
+    The last is at the best of `temperatures`, of which number `as_it_is` is 1. `nodes`
+    are the model, index, target and weight of :class:`LabeledNodes`, model by model;
+    `sizes` says how many each has, in int64. All else is float32.
     """
     model, index, target, weight = nodes
     n_models, n_temperatures = len(logits), len(temperatures)
@@ -226,28 +198,16 @@ def judge(
 ) -> tuple[Tensor, Tensor]:
     """Find the models that are the best so far, and those that go on.
 
-    Parameters
-    ----------
-    reached : Tensor of float32, shape (3, n_models), or None
-        What `validate` returned; without, a model is at its best in the end.
-    last_loss : Tensor of float32, shape (n_models,)
-        A model whose loss isn't finite has come to its end.
-    epoch : Tensor of float64, shape ()
-        Epochs done.
-    alive, best_score, best_epoch : Tensor of bool and float64, shape (n_models,)
-        Who is training still, and the best so far; are written to.
-    watched : Tensor of int64, shape (n_models,)
-        What a model's score is: the last of `reached`, the first or the second.
-    tol, min_iter, max_iter, patience : Tensor of float64, shape (n_models,)
-        By how much a better score is better, and how many epochs to train at least,
-        at most, and without a better one.
+    `reached` is what `validate` returned; without, a model is at its best in the end. A
+    model whose last loss isn't finite has come to its end. `alive` (bool), `best_score`
+    and `best_epoch` (float64) are written to. What is `watched` is a model's score: the
+    last of `reached`, the first or the second. A better one is better by `tol`; models
+    train for `min_iter` epochs at least, `max_iter` at most, and `patience` without a
+    better one.
 
-    Returns
-    -------
-    figures : Tensor of float32, shape (5, n_models)
-        Cross-entropy, accuracy, `last_loss`, `alive` and `best_epoch`.
-    chosen : Tensor of bool, shape (n_models,)
-        Whose state is to be kept.
+    Returns cross-entropy, accuracy, `last_loss`, `alive` and `best_epoch`, (5,
+    n_models), and whose state is to be kept. What is `watched` is int64, the limits
+    float64.
     """
     here = alive & last_loss.isfinite()
     goes_on = epoch < max_iter

@@ -80,6 +80,9 @@ def _unused(arrays: list[NDArray[np.float32]], size: int) -> NDArray[np.float32]
         if size <= len(arrays[i]) <= 2 * size and sys.getrefcount(arrays[i]) <= _UNUSED
     ]
     if free:
-        return arrays[min(free, key=lambda i: len(arrays[i]))]
-    arrays.append(np.empty(size, dtype=np.float32))
+        # Of equals the one used last: a part of it may be in the cache.
+        best = min(free, key=lambda i: (len(arrays[i]), -i))
+        arrays.append(arrays.pop(best))
+    else:
+        arrays.append(np.empty(size, dtype=np.float32))
     return arrays[-1]

@@ -501,8 +501,8 @@ def test_memory_reuses_static_work(cora, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(contrast, "annotated_information", fail)
-    monkeypatch.setattr(contrast, "nearest_pairs", fail)
+    for work in ("propagated_labels", "feature_affinity", "nearest_pairs"):
+        monkeypatch.setattr(contrast, work, fail)
     monkeypatch.setattr(GraphEvidence, "skill", property(fail))
     again = clone(model).fit(graph[train], y[train])
     np.testing.assert_array_equal(again.gain_, expected[0])

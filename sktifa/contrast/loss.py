@@ -1,4 +1,4 @@
-r"""The contrastive loss (Eq. 8-10, 13 of the paper).
+r"""The contrastive loss of a node (Eq. 8-10 of the paper).
 
 The perturbed forward gives log-probabilities :math:`\log p`, the clean one the targets
 :math:`\log q`, through which no gradient flows. A node's loss compares its own
@@ -24,12 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Divergence",
-    "contrastive_loss",
-    "pair_loss",
-    "self_consistency_loss",
-]
+__all__ = ["Divergence", "pair_loss", "self_consistency_loss"]
 
 Divergence = Literal["clean_to_perturbed", "perturbed_to_clean"]
 """KL(clean || perturbed), as in UDA and NodeAug, or KL(perturbed || clean), as printed.
@@ -84,25 +79,3 @@ def pair_loss(
         return last - (paired * log_perturbed).sum(dim=-1)
     own = last[..., None] * log_perturbed
     return (log_perturbed.exp() * (own - paired)).sum(dim=-1)
-
-
-def contrastive_loss(
-    log_perturbed: Tensor,
-    log_target: Tensor,
-    weights: Tensor,
-    operator: Tensor | None = None,
-    pair_weight: float = 0.05,
-    divergence: Divergence = "clean_to_perturbed",
-) -> Tensor:
-    r"""Weighted mean of all nodes' contrastive losses, the second term of Eq. 13.
-
-    .. math:: \frac{1}{n} \sum_i w_i (L_s^i + \mu_2 L_p^i)
-
-    Of each model, where there is a dimension of models. An `operator` of None, and a
-    `pair_weight` (mu_2) of 0, leave the pair loss out.
-    """
-    losses = self_consistency_loss(log_perturbed, log_target, divergence)
-    if operator is not None and pair_weight:
-        pairs = pair_loss(log_perturbed, log_target, operator, divergence)
-        losses = losses + pair_weight * pairs
-    return (weights * losses).mean(dim=-1)

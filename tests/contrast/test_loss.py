@@ -1,11 +1,14 @@
 """The contrastive loss against literal loops over the pairs, in float64."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from sktifa.contrast.loss import contrastive_loss, pair_loss, self_consistency_loss
+from sktifa.contrast.loss import pair_loss, self_consistency_loss
 from sktifa.contrast.pairs import pair_operator
+from sktifa.training.terms import Pairs, SelfConsistency
 
 DIRECTIONS = ["clean_to_perturbed", "perturbed_to_clean"]
 FLOOR = -12.0
@@ -30,6 +33,21 @@ def _log_probabilities(n, k, seed, scale=2.0):
     generator = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
     return logits.log_softmax(dim=1)
+
+
+def contrastive_loss(
+    log_p, log_q, weights, operator=None, pair_weight=0.05, divergence=DIRECTIONS[0]
+):
+    """Add up the terms that training adds up (Eq. 13), and take the nodes' mean."""
+    step = SimpleNamespace(
+        logits=log_p,
+        log_view=lambda: log_p,
+        log_target=log_q,
+        of_nodes=lambda values: values,
+        batch=SimpleNamespace(pairs=operator),
+    )
+    own = SelfConsistency(weights, divergence)(step)
+    return (own + Pairs(weights, pair_weight, divergence)(step)).mean(-1)
 
 
 def _kl(a, b):

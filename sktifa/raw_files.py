@@ -103,7 +103,8 @@ def read_npz(
 ) -> dict[str, NDArray[Any]]:
     """Read some arrays of an npz file, the optional ones where it has them."""
     arrays = {}
-    with reading(path), np.load(path) as file:
+    # NumPy leaves a damaged file open that it has opened itself.
+    with reading(path), path.open("rb") as opened, np.load(opened) as file:
         for key in keys:
             if key not in file:
                 raise ValueError(f"it has no array {key!r}, only {sorted(file)}")

@@ -1,7 +1,10 @@
+import gc
 import os
 import pickle
 import shutil
 import socket
+import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from sktifa import datasets
 from sktifa.exceptions import DatasetError, NotEnoughMemoryError, ParameterError
+from sktifa.raw_files import read_npz
 
 # Counts and the list of nodes are those of data/README.md beside the raw files.
 COUNTS = {
@@ -179,6 +183,18 @@ def test_a_damaged_file_is_named(copied, name, file, damage):
         fetch()
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_a_damaged_file_is_closed(tmp_path, monkeypatch):
+    path, left_open = tmp_path / "graph.npz", []
+    np.savez(path, labels=np.arange(1000))
+    path.write_bytes(path.read_bytes()[:2000])
+    monkeypatch.setattr(sys, "unraisablehook", left_open.append)
+    with warnings.catch_warnings(action="error", category=ResourceWarning):
+        with pytest.raises(DatasetError, match="is damaged"):
+            read_npz(path, ["labels"])
+        gc.collect()
+    assert not left_open
 
 
 def change(path, **arrays):

@@ -80,8 +80,11 @@ class Contrast(Objective):
         """Return fields of a problem on the whole graph."""
         model, graph = self.model, evidence.graph
         self._check_ranges()
-        known = {"labels": evidence.codes, "n_classes": evidence.n_classes}
-        known["restart_probability"] = model.restart_probability
+        known: dict[str, Any] = {
+            "labels": evidence.codes,
+            "n_classes": evidence.n_classes,
+            "restart_probability": model.restart_probability,
+        }
         arrived = self._remembered(
             _arrived,
             ["device", "affinity"],

@@ -210,8 +210,9 @@ class _InThreads(_Draws):
         spare = max(1, joblib.cpu_count() - 1)
         self._n_threads = min(len(seeds) * n_views, spare, _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._n_threads)
+        weights = self._weights
         self._weights = ArcWeights(
-            *(part.cpu() for part in vars(self._weights).values())
+            weights.arc.cpu(), weights.degree.cpu(), weights.added.cpu()
         )
 
     def start(self, first_epoch: int) -> Callable[[], LaidOut]:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
+from torch.nn import functional
 from torch_geometric import nn as pyg
 
 from benchmarks.baselines import layers
-from sktifa import make_block_graph
+from sktifa import Graph, make_block_graph
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.tensors.sparse import Adjacency, Flips
 
@@ -67,6 +69,23 @@ def graph():
     return make_block_graph(60, 3, n_features=N_IN, random_state=0).graph
 
 
+def perturbed_twice(graph):
+    """Return what a stack of two models sees, and each of them by itself."""
+    n, shared = graph.n_nodes, Adjacency.from_csr(graph.adjacency, CPU)
+    perturber = GraphPerturber(graph.adjacency, np.ones(n), perturbed_nodes=0.3)
+    views = [perturber.draw(np.random.default_rng(i)) for i in range(2)]
+    removed = [torch.from_numpy(view.removed_arcs) for view in views]
+    added = [torch.from_numpy(view.added_edges) for view in views]
+    flips = [shared.flips(*parts) for parts in zip(removed, added, strict=True)]
+    stacked = Flips(
+        torch.cat([flips[0].target, flips[1].target + n]),
+        torch.cat([flips[0].source, flips[1].source + n]),
+        torch.cat([one.weight for one in flips]),
+        torch.cat([one.degree for one in flips]),
+    )
+    return shared.perturbed(stacked), [shared.perturbed(one) for one in flips]
+
+
 @pytest.mark.parametrize("perturbed", [False, True])
 @pytest.mark.parametrize(
     ("kind", "of_pyg"),
@@ -91,21 +110,7 @@ def test_stack_is_pygs_convolution(graph, kind, of_pyg, perturbed):
                 model.shift.data = part
         value.data = torch.cat(parts)
     shared = Adjacency.from_csr(graph.adjacency, CPU)
-    seen, own = shared, [shared, shared]
-    if perturbed:
-        perturber = GraphPerturber(graph.adjacency, np.ones(60), perturbed_nodes=0.3)
-        views = [perturber.draw(np.random.default_rng(i)) for i in range(2)]
-        removed = [torch.from_numpy(view.removed_arcs) for view in views]
-        added = [torch.from_numpy(view.added_edges) for view in views]
-        flips = [shared.flips(*parts) for parts in zip(removed, added, strict=True)]
-        own = [shared.perturbed(one) for one in flips]
-        stacked_flips = Flips(
-            torch.cat([flips[0].target, flips[1].target + 60]),
-            torch.cat([flips[0].source, flips[1].source + 60]),
-            torch.cat([one.weight for one in flips]),
-            torch.cat([one.degree for one in flips]),
-        )
-        seen = shared.perturbed(stacked_flips)
+    seen, own = perturbed_twice(graph) if perturbed else (shared, [shared, shared])
     x = torch.rand(2, 60, N_IN, requires_grad=True)
     out, probe = stacked(x, seen, None), torch.rand(60, N_OUT)
     for model, (conv, its) in enumerate(zip(map(of_pyg, models), own, strict=True)):
@@ -116,3 +121,75 @@ def test_stack_is_pygs_convolution(graph, kind, of_pyg, perturbed):
             for told in (out[model], expected)
         )
         torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """A graph with a hub, and a node that has no neighbour."""
+    adjacency = make_block_graph(60, 3, random_state=0).graph.adjacency.tolil()
+    adjacency[0, 1:59] = adjacency[1:59, 0] = 1
+    adjacency[59, :] = adjacency[:, 59] = 0
+    return Graph(sparse.csr_array(adjacency.tocsr()), np.zeros((60, 1)))
+
+
+def attended(x, graph, weight, to_target, to_source):
+    """GAT's formula on a dense matrix of one model, without a care for overflow."""
+    n, n_heads = len(x), len(to_target)
+    heads = (x @ weight).view(n, n_heads, -1)
+    target, source = ((heads * part).sum(2) for part in (to_target, to_source))
+    scores = functional.leaky_relu(target[:, None] + source[None, :], 0.2)
+    is_arc = torch.eye(n, dtype=torch.bool)
+    is_arc[graph.edge_index[1], graph.edge_index[0]] = True
+    share = scores.masked_fill(~is_arc[:, :, None], -torch.inf).softmax(1)
+    return torch.einsum("ijh,jhw->ihw", share, heads).reshape(n, -1)
+
+
+@pytest.mark.parametrize("perturbed", [False, True])
+@pytest.mark.parametrize("n_out", [N_OUT, 3])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 95.0])
+def test_attention_has_the_slopes_of_its_formula(uneven, spread, n_out, perturbed):
+    torch.manual_seed(0)
+    shared = Adjacency.from_csr(uneven.adjacency, CPU)
+    seen, own = perturbed_twice(uneven) if perturbed else (shared, [shared, shared])
+    layer = layers.GATLayer(N_IN, n_out)
+    x = torch.randn(2, 60, N_IN, requires_grad=True)
+    names = ["weight", "to_target", "to_source"]
+    for name in names:
+        value = layer.get_parameter(name)
+        value.data = torch.randn(2, *value.shape[1:])
+    # What the sources' scores spread over, of the head where they do so most.
+    heads = (x @ layer.weight).detach().view(2, 60, layer.n_heads, -1)
+    scores = (heads * layer.to_source.detach()[:, None]).sum(3)
+    factor = spread / (scores.amax(1) - scores.amin(1)).max()
+    layer.to_source.data *= factor
+    layer.to_target.data *= factor
+    probe = torch.randn(2, 60, n_out)
+    told = {"x": x, **{name: layer.get_parameter(name) for name in names}}
+    out = layer(x, seen, None)
+    slopes = torch.autograd.grad((out * probe).sum(), told.values())
+    exact = [value.detach().double().requires_grad_() for value in told.values()]
+    expected = torch.stack(
+        [
+            attended(exact[0][model], its, *(value[model] for value in exact[1:]))
+            for model, its in enumerate(own)
+        ]
+    )
+    exact_slopes = torch.autograd.grad((expected * probe).sum(), exact)
+    for ours, right in zip((out, *slopes), (expected, *exact_slopes), strict=True):
+        scale = right.abs().max().item()
+        torch.testing.assert_close(ours.double(), right, rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_attention_to_scores_past_all_bounds_is_finite(uneven):
+    torch.manual_seed(0)
+    layer = layers.GATLayer(N_IN, N_OUT)
+    layer.to_source.data *= 1000
+    layer.to_target.data *= 1000
+    x = torch.randn(1, 60, N_IN, requires_grad=True)
+    out = layer(x, Adjacency.from_csr(uneven.adjacency, CPU), None)
+    heads = (x @ layer.weight).detach()
+    # Means of what there is, and alone a node attends to itself.
+    assert (out <= heads.amax(1) + 1e-4).all() and (out >= heads.amin(1) - 1e-4).all()
+    torch.testing.assert_close(out[0, 59], heads[0, 59])
+    for slope in torch.autograd.grad(out.sum(), [x, layer.weight, layer.to_target]):
+        assert slope.isfinite().all()

@@ -24,14 +24,14 @@ from sktifa import (
 PLANETOID = ("Cora", "CiteSeer", "PubMed")
 GRAPHS = (*PLANETOID, "Photo", "Computers")
 
-# All nodes of the citation graphs, else the largest component.
+# All nodes of the citation graphs, else the largest component; the small graphs first.
 LOADERS: dict[str, Callable[[], Bunch]] = {
+    "digits": load_digits_graph,
     **{name: partial(fetch_planetoid, name) for name in PLANETOID},
+    "DBLP": partial(fetch_citation_full, "DBLP"),
     "Photo": partial(fetch_amazon, "Photo", largest_component=True),
     "Computers": partial(fetch_amazon, "Computers", largest_component=True),
     "Physics": partial(fetch_coauthor, "Physics"),
-    "DBLP": partial(fetch_citation_full, "DBLP"),
-    "digits": load_digits_graph,
     "products": partial(fetch_ogbn, "products", download_if_missing=False),
 }
 

@@ -27,6 +27,7 @@ from benchmarks.accuracy.protocol import (
     choose,
     evaluate,
 )
+from benchmarks.data import LOADERS
 
 __all__ = ["Cells", "Trial", "collect", "plan", "read_tuned", "run", "write_tuned"]
 
@@ -144,10 +145,13 @@ def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) 
 def _waves(cells: Cells) -> Iterator[dict[Cell, tuple[int, int]]]:
     """Yield cells that choose, then those that take over a choice.
 
-    Choices of methods that are no cells are made in the first wave, once.
+    Choices of methods that are no cells are made in the first wave, once. The largest
+    graphs come first: with the longest cells last, most processes would wait for them.
     """
     first, then = {}, {}
-    for cell, size in cells.items():
+    graphs = list(LOADERS)
+    for cell in sorted(cells, key=lambda cell: -graphs.index(cell.graph)):
+        size = cells[cell]
         if METHODS[cell.method].like is None:
             first[cell] = size
         else:

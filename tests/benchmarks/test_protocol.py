@@ -221,6 +221,27 @@ def test_plan_counts_what_is_trained(block, gcn, tmp_path, monkeypatch):
     assert len(set(path.read_text().split("\n"))) == 1 + 7 + 4
 
 
+def test_largest_graphs_come_first(block, gcn, tmp_path, monkeypatch):
+    for name in ("Cora", "Photo"):
+        monkeypatch.setitem(benchmark_data.LOADERS, name, lambda: block)
+    changed = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    monkeypatch.setitem(methods.METHODS, "MLP", gcn)
+    monkeypatch.setitem(methods.METHODS, "changed", changed)
+    names = ["MLP", "changed", "GCN"]
+    cells = {Cell(m, g, 5): (1, 1) for g in ("Cora", "Photo") for m in names}
+    rows = run.plan(cells, BUDGET, {}, tmp_path / "checkpoint.jsonl")
+    # Within a graph as asked for, and what takes over a choice last.
+    assert [(row["graph"], row["method"]) for row in rows] == [
+        ("Photo", "MLP"),
+        ("Photo", "GCN"),
+        ("Cora", "MLP"),
+        ("Cora", "GCN"),
+        ("Photo", "changed"),
+        ("Cora", "changed"),
+    ]
+
+
 def test_stack_that_would_not_end_in_time_is_not_begun(block, gcn, tmp_path):
     path = tmp_path / "checkpoint.jsonl"
     evaluate(gcn, CELL, {}, splits=1, seeds=1, lab=Lab(path))

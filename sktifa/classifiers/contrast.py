@@ -57,6 +57,8 @@ _LARGEST_RANKED = 200_000
 # Power of the skill that makes trust: a tenth at .83, a half at .94. On Photo, where it
 # is .84, networks are right far more often than propagated labels.
 _SKILL_TO_TRUST = 12
+# Labels a class that keep the classes apart by themselves.
+_ENOUGH = 5
 
 
 class Contrast(Objective):
@@ -100,6 +102,7 @@ class Contrast(Objective):
             **vars(self._perturbation_settings()),
             arcs=graph.derived(_arcs),
         )
+        parts["target"] = replace(parts["target"], **self._sizes(arrived, evidence))
         parts["pairs"] = self._pair_sets(graph, arrived, known, device, rng)
         parts["perturbations"] = Perturbations(
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
@@ -163,6 +166,21 @@ class Contrast(Objective):
             evidence=evidence,
         )
         return float(skill**_SKILL_TO_TRUST)
+
+    def _sizes(self, arrived: _Arrived, evidence: GraphEvidence) -> dict[str, Any]:
+        """Return fields of a target: how large classes are, where labels are few.
+
+        They count in full with one label a class, and the less the nearer to enough.
+        """
+        labels = np.count_nonzero(evidence.codes >= 0) / evidence.n_classes
+        few = min((_ENOUGH - labels) / (_ENOUGH - 1), 1.0)
+        if not self.model.target_information or few <= 0:
+            return {}
+        log_shares = arrived.log_says().exp().mean(0).log().float()
+        return {
+            "log_shares": log_shares,
+            "pull": float(self.model.target_information * few),
+        }
 
     def _weigh(
         self, arrived: _Arrived, least_trust: float

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sktifa.contrast.loss import Divergence, pair_loss, self_consistency_loss
+from sktifa.contrast.shares import shift_to_shares
 from sktifa.tensors.dense import log_softmax
 from sktifa.tensors.features import Features
 from sktifa.tensors.sparse import Adjacency
@@ -44,7 +45,8 @@ class Target:
 
     The clean prediction, without a gradient, times the propagated labels as far as
     they are trusted: :math:`q_i \propto \mathrm{softmax}(clean_i / T) \cdot
-    p_i^{\gamma \cdot trust_i}`.
+    p_i^{\gamma \cdot trust_i}`. Where labels are few, classes keep about the sizes that
+    these tell (:mod:`sktifa.contrast.shares`).
     """
 
     # The forward pass that gives the clean prediction.
@@ -53,6 +55,10 @@ class Target:
     temperature: float = own(1.0)
     # The logarithm of the second factor, float32 of (n_nodes, n_classes), or None.
     log_prior: Tensor | None = own(None)
+    # The logarithm of the classes' sizes, shares of the nodes, float32 of (n_classes,),
+    # or None; and how much they count.
+    log_shares: Tensor | None = own(None)
+    pull: float = own(0.0)
 
 
 class Step:
@@ -138,6 +144,12 @@ class Step:
             scores = clean / target.temperature[:, :, None]  # type: ignore[index]
             if target.log_prior is not None:
                 scores = scores + self.of_nodes(target.log_prior)
+            if target.log_shares is not None:
+                scores = scores + shift_to_shares(
+                    scores,
+                    target.log_shares,
+                    target.pull,  # type: ignore[arg-type]
+                )
             return log_softmax(scores)
 
     def of_nodes(self, values: Tensor) -> Tensor:

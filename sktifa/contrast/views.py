@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import joblib
 import numpy as np
@@ -128,7 +129,8 @@ class Views:
             views.source -= less
             return views
 
-        self._ahead = deque(_known(of_kept(drawn())) for drawn in self._ahead)
+        # When it is their turn: training need not wait for what is still being drawn.
+        self._ahead = deque(_then(drawn, of_kept) for drawn in self._ahead)
         if self._chunk is not None:
             self._chunk = of_kept(self._chunk)
         self._now = of_kept(self._now, axis=1)
@@ -152,8 +154,16 @@ def _suits_gpu(race: Race, device: torch.device) -> bool:
     return races_at_once(race, device) >= _FEWEST_RACES
 
 
-def _known(views: LaidOut) -> Callable[[], LaidOut]:
-    return lambda: views
+def _then(
+    drawn: Callable[[], LaidOut], change: Callable[[LaidOut], LaidOut]
+) -> Callable[[], LaidOut]:
+    return lambda: change(drawn())
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Return where views are drawn: each stream keeps the memory that it once had."""
+    return torch.cuda.Stream(device)
 
 
 class _Draws:
@@ -256,7 +266,7 @@ class _OnGpu(_Draws):
 
         super().__init__(race, seeds, n_views, graph)
         self._races = GpuRaces(race, graph.device)
-        self._stream = torch.cuda.Stream(graph.device)
+        self._stream = _stream(graph.device)
         self.keep(torch.arange(len(seeds)))
 
     def keep(self, kept: Tensor) -> None:

@@ -171,7 +171,8 @@ def facts(name: str, options: argparse.Namespace) -> list[Record]:
 def keep(name: str, records: Sequence[Record], results: Path) -> None:
     """Write records, and the figure if they have one.
 
-    Records of cells that are not among these stay as they were.
+    Records of cells that are not among these stay as they were, but for what they are
+    compared with.
     """
     path = results / f"{name}.json"
     before = json.loads(path.read_text()) if path.exists() else []
@@ -179,6 +180,7 @@ def keep(name: str, records: Sequence[Record], results: Path) -> None:
     if name in EXPERIMENTS:
         order = [(c.method, c.graph, c.labels) for c in EXPERIMENTS[name].cells]
         merged = {cell: merged[cell] for cell in order if cell in merged}
+        EXPERIMENTS[name].compare(list(merged.values()))
     if not merged:
         return
     told = list(merged.values())
@@ -262,8 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trials = collect(asked, budget_of(name, options), tuned, checkpoint)
         print(f"\n{name}: {len(trials)} of {len(asked)} cells")
         records = EXPERIMENTS[name].tell(trials)
-        shown(records)
         keep(name, records, results)
+        shown(records)
         if not options.tuned:
             write_tuned(name, list(trials.values()), results)
 

@@ -83,22 +83,31 @@ class Experiment:
 
     def tell(self, trials: Trials) -> list[Record]:
         """Return a record of each cell that was run."""
-        records = []
-        for cell, trial in trials.items():
-            record = trial.record()
-            if self.add is not None:
-                record |= self.add(trial)
+        add = self.add or (lambda trial: {})
+        return [trial.record() | add(trial) for trial in trials.values()]
+
+    def compare(self, records: Sequence[Record]) -> None:
+        """Tell each record of its method's rivals, by as many splits and one budget.
+
+        Records may be of several runs.
+        """
+        by_cell = {(r["method"], r["graph"], r["labels"]): r for r in records}
+        for record in records:
             minus = {}
             for ours, other in self.against:
-                rival = trials.get(Cell(other, cell.graph, cell.labels, cell.measure))
-                if cell.method != ours or rival is None:
-                    continue
-                if len(record["test"]) > 1:  # one is no sample
-                    minus[other] = paired(record["test"], rival.record()["test"])
+                rival = by_cell.get((other, record["graph"], record["labels"]))
+                if record["method"] == ours and rival and _comparable(record, rival):
+                    minus[other] = paired(record["test"], rival["test"])
+            record.pop("minus", None)
             if minus:
                 record["minus"] = minus
-            records.append(record)
-        return records
+
+
+def _comparable(one: Record, other: Record) -> bool:
+    n_splits = {one["n_splits"], other["n_splits"]}
+    budgets = [r["budget"] for r in (one, other) if r["budget"]]
+    # One value is no sample.
+    return len(n_splits) == 1 and len(one["test"]) > 1 and budgets[1:] == budgets[:-1]
 
 
 def cells(

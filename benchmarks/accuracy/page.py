@@ -51,9 +51,9 @@ alone: what their records would say of models is null.
 5 at most. Models on PubMed, Photo and Computers take some ten times as long as on Cora,
 those on subgraphs a hundred times: theirs are fewer, but candidates as many for each
 method of a column. In the study with 20 labels they had all but label propagation's on
-Computers, and in Table 1 all but GAT's and MultiView's on Computers, which keep a fifth
-for want of GPU time (GAT on Photo: all, but two seeds); both after the accuracies by
-that fifth were known (method.md says what that changed). Table 3 keeps the fifth.
+Computers, and in Table 1 all but MultiView's on Computers, which keep a fifth for want
+of GPU time; both after the accuracies by that fifth were known (method.md says what
+that changed). Table 3 keeps the fifth.
 
 **To read.** Accuracies are means over splits in percent, ± their spread over splits; in
 brackets the paper's, and ours minus the paper's. Differences are paired by split, ±

@@ -14,7 +14,7 @@ from benchmarks import data as benchmark_data
 from benchmarks.accuracy import lab as laboratory
 from benchmarks.accuracy import methods, run
 from benchmarks.accuracy.comparison import adjusted, paired
-from benchmarks.accuracy.experiments import EXPERIMENTS
+from benchmarks.accuracy.experiments import EXPERIMENTS, Experiment
 from benchmarks.accuracy.fits import Fit
 from benchmarks.accuracy.lab import Lab, OutOfTimeError, unpack
 from benchmarks.accuracy.protocol import (
@@ -418,3 +418,20 @@ def test_both_sides_of_an_inductive_comparison_are_tuned_alike(name):
             assert (own.like or one) == (rival.like or other)
         else:
             assert own.space == rival.space
+
+
+def test_what_two_runs_told_is_compared():
+    def record(method, test, budget=None):
+        cell = {"method": method, "graph": "Cora", "labels": 20}
+        return cell | {"test": test, "n_splits": len(test), "budget": budget}
+
+    experiment = Experiment((), against=[("A", "B"), ("A", "C"), ("A", "D")])
+    ours = record("A", [80.0, 81.0, 83.0], {"candidates": 40})
+    # The second was chosen by less, and the third tested on fewer splits.
+    other = record("B", [79.0, 81.0, 80.0]), record("C", [1.0] * 3, {"candidates": 8})
+    stale = ours | {"minus": {"C": {"difference": 9}}}
+    records = [stale, *other, record("D", [1.0, 2.0])]
+    experiment.compare(records)
+    assert list(stale["minus"]) == ["B"]
+    assert stale["minus"]["B"]["difference"] == pytest.approx(4 / 3)
+    assert all("minus" not in record for record in records[1:])

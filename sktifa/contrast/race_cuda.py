@@ -86,6 +86,9 @@ class GpuRaces:
         added_gone = gone.new_zeros(n_races, widths.added)
         incident = rows.new_empty(n_races, 2 * n)
         stamps = rows.new_full((n_races if self.is_far else 0, 2 * n), -1)
+        # How many nodes were drawn, and edges added.
+        made = rows.new_empty(n_races, 2)
+        sizes = n, self.n_arcs, widths.removed, widths.added, widths.drawn
         with torch.cuda.device_of(keys):
             _races[(n_races,)](
                 self.crow,
@@ -104,18 +107,17 @@ class GpuRaces:
                 incident,
                 stamps,
                 rows,
+                made,
                 flips,
-                n,
-                self.n_arcs,
-                widths.removed,
-                widths.added,
-                widths.drawn,
+                *sizes,
                 CHUNK=self.chunk,
                 N_CHUNKS=self.n_chunks,
                 BLOCK=_BLOCK,
-                SCAN=_SCAN,
                 FAR=self.is_far,
                 num_warps=1,
+            )
+            _write_rows[(n_races,)](
+                gone, added, added_gone, made, rows, *sizes, SCAN=_SCAN
             )
 
     def lay_out(
@@ -285,6 +287,7 @@ def _races(
     incident,
     stamps,
     rows,
+    made,
     flips_out,
     n_nodes,
     n_arcs,
@@ -294,7 +297,6 @@ def _races(
     CHUNK: tl.constexpr,
     N_CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
-    SCAN: tl.constexpr,
     FAR: tl.constexpr,
 ):
     race = tl.program_id(0).to(tl.int64)
@@ -320,10 +322,8 @@ def _races(
     edges = others + n_nodes
     visited = stamps + race * 2 * n_nodes
     queue = visited + n_nodes
-    removed_out = rows + race * (n_removed + 2 * n_added_most + n_most)
-    source_out = removed_out + n_removed
-    target_out = source_out + n_added_most
-    drawn_out = target_out + n_added_most
+    drawn_out = rows + race * (n_removed + 2 * n_added_most + n_most)
+    drawn_out += n_removed + 2 * n_added_most
 
     lanes = tl.arange(0, BLOCK)
     in_chunk = tl.arange(0, CHUNK)
@@ -460,6 +460,40 @@ def _races(
                     start += BLOCK
             tl.debug_barrier()
             running = (n_drawn < max_nodes) & (flips < max_flips)
+    tl.store(made + 2 * race, n_drawn)
+    tl.store(made + 2 * race + 1, n_added)
+    tl.store(flips_out + race, flips)
+
+
+# Of its own, as it looks at many arcs at once: a race would hold the registers for that
+# all the while, and keep kernels that train off its core.
+@triton.jit(
+    do_not_specialize=["n_nodes", "n_arcs", "n_removed", "n_added_most", "n_most"]
+)
+def _write_rows(
+    gone,
+    added,
+    added_gone,
+    made,
+    rows,
+    n_nodes,
+    n_arcs,
+    n_removed,
+    n_added_most,
+    n_most,
+    SCAN: tl.constexpr,
+):
+    """Write down what a race has come to, and fill up the row."""
+    race = tl.program_id(0).to(tl.int64)
+    gone += race * n_arcs
+    ends = added + race * 4 * n_added_most
+    added_gone += race * n_added_most
+    removed_out = rows + race * (n_removed + 2 * n_added_most + n_most)
+    source_out = removed_out + n_removed
+    target_out = source_out + n_added_most
+    drawn_out = target_out + n_added_most
+    n_drawn = tl.load(made + 2 * race)
+    n_added = tl.load(made + 2 * race + 1)
 
     scan = tl.arange(0, SCAN)
     count = 0
@@ -495,4 +529,3 @@ def _races(
     while n_drawn < n_most:
         tl.store(drawn_out + n_drawn + scan, n_nodes, mask=n_drawn + scan < n_most)
         n_drawn += SCAN
-    tl.store(flips_out + race, flips)

@@ -27,7 +27,7 @@ _MOST_RACES = 1024
 _MOST_SCRATCH = 1 << 30
 _OF_NODE, _OF_ADDED, _OF_ROW = 24 + 10, 17, 32
 # Neighbours that are looked at together.
-_BLOCK = 32
+_BLOCK = 64
 _SCAN = 1024
 # What a kernel reads of a module.
 _STEP, _KEY_STEP = tl.constexpr(STEP), tl.constexpr(KEY_STEP)
@@ -266,6 +266,182 @@ def _slow(clocks, others, there, now, decay):
     tl.store(clocks + others, later, mask=there)
 
 
+@triton.jit
+def _change_few(
+    node,
+    first,
+    in_row,
+    back,
+    other,
+    edge,
+    place,
+    degree,
+    slot,
+    gone,
+    last,
+    ends,
+    following,
+    added_gone,
+    edges_added,
+    edges_removed,
+    key,
+    n_choices,
+    n_added,
+    flips,
+    n_nodes,
+    BLOCK: tl.constexpr,
+):
+    """Add and remove edges of a node that has few, which are listed in registers."""
+    lanes = tl.arange(0, BLOCK)
+    to_add = tl.minimum(edges_added, n_nodes - 1 - degree)
+    while to_add > 0:
+        chosen = _below(key, n_choices, n_nodes)
+        n_choices += 1
+        same = other == chosen
+        taken = tl.max((same & (place >= 0)).to(tl.int32), 0)
+        if (taken == 0) & (chosen != node):
+            returned = tl.max(tl.where(same & in_row, lanes, -1), 0)
+            if returned >= 0:  # a removed edge
+                tl.store(gone + first + returned, 0)
+                tl.store(gone + tl.max(tl.where(lanes == returned, back, 0), 0), 0)
+                place = tl.where(lanes == returned, degree, place)
+                flips -= 1
+            else:
+                _link(node, chosen, n_added, last, ends, following)
+                here = lanes == slot
+                other = tl.where(here, chosen, other)
+                edge = tl.where(here, -1 - n_added, edge)
+                place = tl.where(here, degree, place)
+                slot += 1
+                n_added += 1
+                flips += 1
+            degree += 1
+            to_add -= 1
+            tl.debug_barrier()
+
+    to_remove = tl.minimum(edges_removed, degree)
+    while to_remove > 0:
+        chosen = place == _below(key, n_choices, degree)
+        n_choices += 1
+        degree -= 1
+        removed = tl.max(tl.where(chosen, edge, -2147483648), 0)
+        # The last one takes its place.
+        from_place = tl.max(tl.where(chosen, place, -1), 0)
+        place = tl.where(place == degree, from_place, place)
+        place = tl.where(chosen, -1, place)
+        if removed >= 0:
+            tl.store(gone + removed, 1)
+            tl.store(gone + tl.max(tl.where(chosen, back, 0), 0), 1)
+            flips += 1
+        else:
+            tl.store(added_gone + (-1 - removed), 1)
+            flips -= 1
+        to_remove -= 1
+    return n_choices, n_added, flips
+
+
+@triton.jit
+def _link(node, other, edge, last, ends, following):
+    """Enter an added edge in the lists of both its ends."""
+    entry = 2 * edge
+    tl.store(ends + entry, node)
+    tl.store(ends + entry + 1, other)
+    tl.store(following + entry, tl.load(last + node))
+    tl.store(following + entry + 1, tl.load(last + other))
+    tl.store(last + node, entry)
+    tl.store(last + other, entry + 1)
+
+
+@triton.jit
+def _change_many(
+    node,
+    first,
+    end,
+    col,
+    reverse,
+    gone,
+    last,
+    ends,
+    following,
+    added_gone,
+    others,
+    edges,
+    edges_added,
+    edges_removed,
+    key,
+    n_choices,
+    n_added,
+    flips,
+    n_nodes,
+    BLOCK: tl.constexpr,
+):
+    """Add and remove edges of a node that has many, which are listed in memory."""
+    lanes = tl.arange(0, BLOCK)
+    entry = tl.load(last + node)
+    degree = 0
+    start = first
+    while start < end:
+        arc = start + lanes
+        there = arc < end
+        other = tl.load(col + arc, mask=there, other=-1)
+        there = there & (tl.load(gone + arc, mask=there, other=1) == 0)
+        place = degree + tl.cumsum(there.to(tl.int32), 0) - 1
+        tl.store(others + place, other, mask=there)
+        tl.store(edges + place, arc, mask=there)
+        degree += tl.sum(there.to(tl.int32), 0)
+        start += BLOCK
+    while entry >= 0:
+        if tl.load(added_gone + entry // 2) == 0:
+            tl.store(others + degree, tl.load(ends + (entry ^ 1)))
+            tl.store(edges + degree, -1 - entry // 2)
+            degree += 1
+        entry = tl.load(following + entry)
+    tl.debug_barrier()
+
+    to_add = tl.minimum(edges_added, n_nodes - 1 - degree)
+    while to_add > 0:
+        other = _below(key, n_choices, n_nodes)
+        n_choices += 1
+        taken = _is_among(others, degree, other, BLOCK) | (other == node)
+        if not taken:
+            arc = _arc_to(col, first, end, other, BLOCK)
+            edge = arc
+            if arc >= 0:  # a removed edge returns
+                tl.store(gone + arc, 0)
+                tl.store(gone + tl.load(reverse + arc), 0)
+                flips -= 1
+            else:
+                _link(node, other, n_added, last, ends, following)
+                edge = -1 - n_added
+                n_added += 1
+                flips += 1
+            tl.store(others + degree, other)
+            tl.store(edges + degree, edge)
+            degree += 1
+            to_add -= 1
+            tl.debug_barrier()
+
+    to_remove = tl.minimum(edges_removed, degree)
+    while to_remove > 0:
+        choice = _below(key, n_choices, degree)
+        n_choices += 1
+        edge = tl.load(edges + choice)
+        degree -= 1
+        final = tl.load(edges + degree)
+        tl.debug_barrier()
+        tl.store(edges + choice, final)
+        if edge >= 0:
+            tl.store(gone + edge, 1)
+            tl.store(gone + tl.load(reverse + edge), 1)
+            flips += 1
+        else:
+            tl.store(added_gone + (-1 - edge), 1)
+            flips -= 1
+        to_remove -= 1
+        tl.debug_barrier()
+    return n_choices, n_added, flips
+
+
 # A compiled kernel serves all graphs: sizes are plain numbers to it.
 @triton.jit(
     do_not_specialize=["n_nodes", "n_arcs", "n_removed", "n_added_most", "n_most"]
@@ -350,77 +526,82 @@ def _races(
             tl.store(drawn_out + n_drawn, node)
             n_drawn += 1
 
-            # The node's edges at present: original arcs, and below 0 the added ones.
             first = tl.load(crow + node)
             end = tl.load(crow + node + 1)
             entry = tl.load(last + node)
-            degree = 0
-            start = first
-            while start < end:
-                arc = start + lanes
-                there = arc < end
-                other = tl.load(col + arc, mask=there, other=-1)
-                there = there & (tl.load(gone + arc, mask=there, other=1) == 0)
-                place = degree + tl.cumsum(there.to(tl.int32), 0) - 1
-                tl.store(others + place, other, mask=there)
-                tl.store(edges + place, arc, mask=there)
-                degree += tl.sum(there.to(tl.int32), 0)
-                start += BLOCK
-            while entry >= 0:
+            # Each lane holds an edge: its other end, its arc or, below 0, which of the
+            # added ones it is, and its place among those that are there, -1 for none.
+            # All is read as early as can be: what is waited for is memory.
+            arc = first + lanes
+            in_row = arc < end
+            other = tl.load(col + arc, mask=in_row, other=-1)
+            there = tl.load(gone + arc, mask=in_row, other=1) == 0
+            back = tl.load(reverse + arc, mask=in_row, other=0)
+            near = clocks + other
+            clock = tl.load(near, mask=in_row, other=0)
+            place = tl.where(there, tl.cumsum(there.to(tl.int32), 0) - 1, -1)
+            degree = tl.sum(there.to(tl.int32), 0)
+            edge = arc
+            slot = end - first
+            is_few = slot + edges_added <= BLOCK
+            while (entry >= 0) & is_few:
                 if tl.load(added_gone + entry // 2) == 0:
-                    tl.store(others + degree, tl.load(ends + (entry ^ 1)))
-                    tl.store(edges + degree, -1 - entry // 2)
+                    here = lanes == slot
+                    other = tl.where(here, tl.load(ends + (entry ^ 1)), other)
+                    edge = tl.where(here, -1 - entry // 2, edge)
+                    place = tl.where(here, degree, place)
                     degree += 1
+                    slot += 1
+                    is_few = slot + edges_added <= BLOCK
                 entry = tl.load(following + entry)
-            tl.debug_barrier()
-
-            to_add = tl.minimum(edges_added, n_nodes - 1 - degree)
-            while to_add > 0:
-                other = _below(key, n_choices, n_nodes)
-                n_choices += 1
-                taken = _is_among(others, degree, other, BLOCK) | (other == node)
-                if not taken:
-                    arc = _arc_to(col, first, end, other, BLOCK)
-                    edge = arc
-                    if arc >= 0:  # a removed edge returns
-                        tl.store(gone + arc, 0)
-                        tl.store(gone + tl.load(reverse + arc), 0)
-                        flips -= 1
-                    else:
-                        entry = 2 * n_added
-                        tl.store(ends + entry, node)
-                        tl.store(ends + entry + 1, other)
-                        tl.store(following + entry, tl.load(last + node))
-                        tl.store(following + entry + 1, tl.load(last + other))
-                        tl.store(last + node, entry)
-                        tl.store(last + other, entry + 1)
-                        edge = -1 - n_added
-                        n_added += 1
-                        flips += 1
-                    tl.store(others + degree, other)
-                    tl.store(edges + degree, edge)
-                    degree += 1
-                    to_add -= 1
-                    tl.debug_barrier()
-
-            to_remove = tl.minimum(edges_removed, degree)
-            while to_remove > 0:
-                choice = _below(key, n_choices, degree)
-                n_choices += 1
-                edge = tl.load(edges + choice)
-                degree -= 1
-                final = tl.load(edges + degree)
-                tl.debug_barrier()
-                tl.store(edges + choice, final)
-                if edge >= 0:
-                    tl.store(gone + edge, 1)
-                    tl.store(gone + tl.load(reverse + edge), 1)
-                    flips += 1
-                else:
-                    tl.store(added_gone + (-1 - edge), 1)
-                    flips -= 1
-                to_remove -= 1
-                tl.debug_barrier()
+            if is_few:
+                n_choices, n_added, flips = _change_few(
+                    node,
+                    first,
+                    in_row,
+                    back,
+                    other,
+                    edge,
+                    place,
+                    degree,
+                    slot,
+                    gone,
+                    last,
+                    ends,
+                    following,
+                    added_gone,
+                    edges_added,
+                    edges_removed,
+                    key,
+                    n_choices,
+                    n_added,
+                    flips,
+                    n_nodes,
+                    BLOCK,
+                )
+            else:
+                n_choices, n_added, flips = _change_many(
+                    node,
+                    first,
+                    end,
+                    col,
+                    reverse,
+                    gone,
+                    last,
+                    ends,
+                    following,
+                    added_gone,
+                    others,
+                    edges,
+                    edges_added,
+                    edges_removed,
+                    key,
+                    n_choices,
+                    n_added,
+                    flips,
+                    n_nodes,
+                    BLOCK,
+                )
 
             if FAR:
                 tl.store(visited + node, node)
@@ -432,9 +613,9 @@ def _races(
                 while (level < hops) & (begin < found):
                     level_end = found
                     while begin < level_end:
-                        near = tl.load(queue + begin)
-                        start = tl.load(crow + near)
-                        stop = tl.load(crow + near + 1)
+                        reached = tl.load(queue + begin)
+                        start = tl.load(crow + reached)
+                        stop = tl.load(crow + reached + 1)
                         while start < stop:
                             arc = start + lanes
                             there = arc < stop
@@ -451,7 +632,9 @@ def _races(
                         begin += 1
                     level += 1
             elif hops > 0:
-                start = first
+                later = tl.where(decay > 0, now + (clock - now) / decay, float("inf"))
+                tl.store(near, later, mask=in_row)
+                start = first + BLOCK
                 while start < end:
                     arc = start + lanes
                     there = arc < end

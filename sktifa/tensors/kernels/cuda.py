@@ -577,7 +577,7 @@ def matmul(x: Tensor | Halves, weight: Tensor, *, drawn: Drawn | None = None) ->
             FEATURES=_STEP,
             UNITS=units,
             num_warps=_TILE // 16,
-            num_stages=2,
+            num_stages=3,
         )
     return out
 
@@ -622,7 +622,7 @@ def transposed_matmul(
             FEATURES=features,
             UNITS=units,
             num_warps=features // 16,
-            num_stages=2,
+            num_stages=3,
         )
     return out[0] if n_parts == 1 else out.sum(0)
 

@@ -326,6 +326,37 @@ def test_dense_products_after_dropout(place, shape, per_node, dtype):
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_products_are_the_same_on_a_busy_gpu(dtype):
+    """What tensor cores are slow to multiply is not overwritten by the next tile."""
+    place = Place("cuda")
+    x = (torch.rand(1, 5000, 300) < 0.3).to(place.device, dtype)
+    weight, grad = (torch.randn(8, n, 64).to(place.device) for n in (300, 5000))
+    keep = torch.full((8, 1), 0.5, device=place.device)
+    drawn = Drawn(torch.arange(8, device=place.device), keep, 1 / keep)
+
+    def products():
+        kernels = place.kernels
+        return [
+            kernels.transposed_matmul(x, grad, drawn=drawn),
+            kernels.matmul(x, weight, drawn=drawn),
+            kernels.matmul(x, weight),
+            kernels.matmul(grad, weight[:, :64]),
+        ]
+
+    quiet = products()
+    busy = torch.randn(4096, 4096, device=place.device).half()
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(400):
+            busy = (busy @ busy).clamp(-1, 1)
+    for _ in range(50):
+        for found, expected in zip(products(), quiet, strict=True):
+            assert torch.equal(found, expected)
+
+
 def test_rows_are_the_same_however_they_are_spread_over_threads():
     made = sparse.random_array((3000, 700), density=0.1, format="csr", rng=0)
     pattern = [

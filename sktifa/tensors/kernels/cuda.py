@@ -864,7 +864,10 @@ def _dot(
 ):
     """Add a product of tiles, about as exact as float32's, to a total.
 
-    Values that are `SHORT` have no second half.
+    Values that are `SHORT` have no second half. At the end is an addition, so that the
+    product is there before the next tile is drawn: tensor cores read the values from
+    registers while they multiply, and a product that is left running meanwhile has them
+    overwritten (Triton 3.6 does not see that).
     """
     halves += model * width * padded + unit.to(tl.int64)[:, None] * padded
     halves += place[None, :]
@@ -878,7 +881,7 @@ def _dot(
         left_first, left_rest = _halves(values)
         total = tl.dot(left_rest, right_first, total, input_precision="tf32")
     total = tl.dot(left_first, right_rest, total, input_precision="tf32")
-    return tl.dot(left_first, right_first, total, input_precision="tf32")
+    return tl.dot(left_first, right_first, total, input_precision="tf32") + 0.0
 
 
 @triton.jit

@@ -24,7 +24,7 @@ from sktifa.classifiers.prepare import prepare
 from sktifa.device import on_device, resolve_device
 from sktifa.training import engine
 from sktifa.training.engine import models_at_once
-from sktifa.training.problem import Problem
+from sktifa.training.problem import Problem, Trained
 
 # What says where a model is trained, not which.
 _WHERE = ("device", "memory", "verbose")
@@ -94,13 +94,15 @@ class Fit:
 class Fitted:
     """A trained model: its scores of all nodes and classes, and what it cost.
 
-    `seconds` are its share of a stack's, preparation included.
+    `seconds` are its share of a stack's, preparation included. Where it `diverged`,
+    its loss became infinite, and it is the best until then.
     """
 
     model: Any
     scores: NDArray[np.floating]
     seconds: float
     epochs: int
+    diverged: bool = False
 
     @property
     def predicted(self) -> NDArray[Any]:
@@ -210,10 +212,12 @@ def _train_stack(
         # Processes beside this one see only what is given back.
         torch.cuda.empty_cache()
     return [
-        (
-            i,
-            trained.error
-            or Fitted(network, trained.logits, seconds, trained.log.n_iter),
-        )
+        (i, trained.error or _fitted(network, trained, seconds))
         for (i, network, _), trained in zip(stack, all_trained, strict=True)
     ]
+
+
+def _fitted(model: Any, trained: Trained, seconds: float) -> Fitted:
+    log = trained.log
+    assert trained.logits is not None
+    return Fitted(model, trained.logits, seconds, log.n_iter, log.diverged)

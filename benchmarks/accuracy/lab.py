@@ -226,6 +226,8 @@ class Lab:
         right = fitted.predicted == data.target
         outcome["seconds"] = round(fitted.seconds, 3)
         outcome["epochs"] = fitted.epochs
+        if fitted.diverged:
+            outcome["diverged"] = True
         outcome["val"] = float(right[split.val].mean())
         if fit.tested:
             outcome["test"] = float(right[split.test].mean())

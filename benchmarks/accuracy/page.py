@@ -602,6 +602,17 @@ def _footnote(records: Sequence[Record]) -> str:
             "what the gain adds to contrast, target and teacher can't be taken out: "
             + _places(plain)
         )
+    diverged = [
+        f"{record['diverged']} of {record['n_splits'] * record['n_seeds']} models of "
+        f"{record['method']} on {record['graph']}"
+        for record in records
+        if record.get("diverged")
+    ]
+    if diverged:
+        lines.append(
+            "Losses that became infinite, so that the best model until then is told: "
+            + ", ".join(diverged)
+        )
     if all("spent" in record for record in records):
         models = sum(record["spent"]["models"] for record in records)
         minutes: dict[str, float] = {}

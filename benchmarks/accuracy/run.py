@@ -89,6 +89,7 @@ class Trial:
             "params": self.parameters,
             "device": ", ".join(sorted({one["device"] for one in outcomes})),
             "commit": ", ".join(sorted({one["commit"] for one in outcomes})),
+            "diverged": sum(one.get("diverged", False) for one in outcomes),
             "seconds_a_fit": float(np.mean([one["seconds"] for one in outcomes])),
             "spent": self.spent,
             "test": [round(float(value), 3) for value in spread],

@@ -862,6 +862,7 @@ class Run:
                 self.kept[i] = self.ends[i]
             else:
                 log = self.logs[i]
+                log.diverged = True
                 log.best_iter = log.n_iter - 1
                 _warn(
                     f"The update of epoch {log.n_iter} makes no finite model; that of "
@@ -899,6 +900,7 @@ class Run:
             )
             return
         log = self.logs[number]
+        log.diverged = True
         _warn(
             f"The loss became {loss} in epoch {epoch}; the model of epoch "
             f"{log.best_iter} is kept. {advice}",

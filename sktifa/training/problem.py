@@ -194,6 +194,7 @@ class TrainingLog:
     n_iter: int = 0  # epochs run
     best_iter: int = 0  # epochs after which the model that is kept was found
     interrupted: bool = False  # by Ctrl-C
+    diverged: bool = False  # ended where the loss or the model was no longer finite
     teacher: int = 0  # which was trained, from 1 on; 0 is none
 
 

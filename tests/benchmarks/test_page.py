@@ -82,6 +82,15 @@ def test_page_says_where_ours_is_uniform_contrast(results):
     assert "can't be taken out: CiteSeer." in module.page()
 
 
+def test_page_says_whose_losses_became_infinite(results):
+    told = [record("GCN", diverged=0), record("GAT", diverged=3, n_splits=4, n_seeds=5)]
+    results("table1", told)
+    page = module.page()
+    assert "is told: 3 of 20 models of GAT on Cora." in page
+    results("table1", told[:1])
+    assert "became infinite, so" not in module.page()
+
+
 def test_page_says_what_a_table_took(results):
     spent = {"models": 600, "seconds": 90.0}
     devices = {"GCN": "cuda", "GAT": "cuda", "MLP": "cpu"}

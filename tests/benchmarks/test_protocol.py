@@ -353,6 +353,17 @@ def test_what_is_spent_is_told_by_run(block, gcn, tmp_path, monkeypatch):
     assert told["models"] == 9
 
 
+@pytest.mark.filterwarnings("ignore:The loss became")
+def test_losses_that_became_infinite_are_told(block, gcn, tmp_path, monkeypatch):
+    wild = GNNClassifier(learning_rate=1e30, max_iter=5, early_stopping=False)
+    monkeypatch.setitem(methods.METHODS, "GCN", replace(gcn, estimator=wild, space={}))
+    trial = run.try_cell(CELL, 2, 2, BUDGET, {}, Lab(tmp_path / "checkpoint.jsonl"))
+    assert trial.record()["diverged"] == 4
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    trial = run.try_cell(CELL, 2, 2, BUDGET, {}, Lab(tmp_path / "other.jsonl"))
+    assert trial.record()["diverged"] == 0
+
+
 def test_choices_that_others_take_over_are_kept(block, gcn, tmp_path, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "GCN", gcn)
     ablated = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})

@@ -29,9 +29,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.callers import parts_of
-from sktifa.exceptions import GraphError, LabelError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
-from sktifa.labels import encode_labels
+from sktifa.exceptions import GraphError
+from sktifa.graph import Graph, as_graph, is_feature_matrix, validated
+from sktifa.labels import encode_labels, require_labels
 
 __all__ = ["OnFeatures", "OnNodes"]
 
@@ -151,28 +151,21 @@ class OnFeatures(
         if is_feature_matrix(X):
             self._fit_rows(X, y)
             return self
-        graph = as_graph(X)
         self._start()
+        graph = validated(self, X)
         if not _needs_labels(self.transformer):
             everyone = self.statistics == "all" or graph.is_whole
             self.transformer_.fit(
                 self._matrix(graph, None if everyone else graph.nodes)
             )
         else:
-            if y is None:
-                raise LabelError(
-                    f"{type(self.transformer).__name__} requires y to be passed, but "
-                    "the target y is None."
-                )
-            codes, classes = encode_labels(y, self.missing_label, of=graph)
+            known = require_labels(y, self.transformer)
+            codes, classes = encode_labels(known, self.missing_label, of=graph)
             nodes = graph.nodes[codes >= 0]
             rows = self.transformer_.fit_transform(
                 self._matrix(graph, nodes), classes[codes[codes >= 0]]
             )
             self._cross_fitted = graph.fingerprint, nodes, _plain(rows)
-        self.n_features_in_ = graph.n_features
-        if graph.feature_names is not None:
-            self.feature_names_in_ = np.array(graph.feature_names, dtype=object)
         return self
 
     @_fit_context(prefer_skip_nested_validation=False)

@@ -25,6 +25,7 @@ __all__ = [
     "has_unlabelled",
     "is_labelled",
     "node_weights",
+    "require_labels",
     "with_unlabelled",
 ]
 
@@ -80,6 +81,16 @@ def encode_labels(
     codes = np.full(len(labels), -1, dtype=np.int64)
     codes[~missing] = inverse
     return codes, classes
+
+
+def require_labels(y: Any, estimator: Any) -> Any:
+    """Return labels; raise a LabelError if an estimator that needs some has none."""
+    if y is None:
+        raise LabelError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None."
+        )
+    return y
 
 
 def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bool_]:

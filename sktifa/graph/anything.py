@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from sklearn.utils.validation import validate_data
+
 from sktifa.checks import check_rows
 from sktifa.exceptions import GraphError
 from sktifa.graph.container import Graph
 
-__all__ = ["as_graph", "is_feature_matrix"]
+__all__ = ["as_graph", "is_feature_matrix", "validated"]
 
 
 def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
@@ -51,6 +54,28 @@ def as_graph(X: Any, *, n_neighbors: int = 15) -> Graph:
 def is_feature_matrix(X: Any) -> bool:
     """Tell a feature matrix from anything that `as_graph` takes for a graph."""
     return not (isinstance(X, Graph) or _is_of_networkx(X) or _is_of_pyg(X))
+
+
+def validated(estimator: Any, X: Any, *, reset: bool = True) -> Any:
+    """Check what an estimator is given: rows as float32, dense or CSR, else a graph.
+
+    With `reset` it takes note of the features' number and names, as in a fit.
+    """
+    if is_feature_matrix(X):
+        return validate_data(
+            estimator,
+            check_rows(X),
+            accept_sparse="csr",
+            dtype=np.float32,
+            reset=reset,
+        )
+    graph = as_graph(X)
+    if reset:
+        estimator.n_features_in_ = graph.n_features
+        estimator.__dict__.pop("feature_names_in_", None)
+        if graph.feature_names is not None:
+            estimator.feature_names_in_ = np.array(graph.feature_names, dtype=object)
+    return graph
 
 
 def _is_of_networkx(X: Any) -> bool:

@@ -15,12 +15,11 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sktifa.callers import user_level
-from sktifa.checks import check_rows
-from sktifa.exceptions import GraphError, LabelError, LabelWarning
-from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.exceptions import GraphError, LabelWarning
+from sktifa.graph import Graph, as_graph, is_feature_matrix, validated
 from sktifa.information.loss_weights import loss_weights
 from sktifa.information.propagation import Normalization, csr_device
 from sktifa.information.tig import (
@@ -33,7 +32,7 @@ from sktifa.information.tig import (
     propagated_labels,
     teacher_distribution,
 )
-from sktifa.labels import check_enough_classes, encode_labels
+from sktifa.labels import check_enough_classes, encode_labels, require_labels
 from sktifa.tensors.device_graph import DeviceGraph
 
 __all__ = ["LabelPropagationTIG"]
@@ -280,9 +279,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
                     f"{type(self).__name__} was fitted on a graph and got an array of "
                     f"shape {np.shape(X)}: give the graph of fit or a selection of it."
                 )
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=False
-            )
+            X = validated(self, X, reset=False)
             rows = X, self._neighbors.kneighbors(X, return_distance=False)
             return self._columns(*rows, self._received)
         graph = as_graph(X)
@@ -352,27 +349,14 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         self, X: Any, y: Any
     ) -> tuple[Graph, NDArray[np.int64], tuple[Matrix, NDArray[np.int64]]]:
         """Return the graph, the codes of all its nodes, and what the rows look at."""
-        if y is None:
-            raise LabelError(
-                f"{type(self).__name__} requires y to be passed, but the target y is "
-                "None."
-            )
+        require_labels(y, self)
         is_array = is_feature_matrix(X)
-        if is_array:
-            if self.as_graph:
-                raise GraphError(
-                    "as_graph=True needs a graph to append columns to: give "
-                    "Graph.from_features(X)."
-                )
-            X = validate_data(
-                self, check_rows(X), accept_sparse="csr", dtype=np.float32
+        if is_array and self.as_graph:
+            raise GraphError(
+                "as_graph=True needs a graph to append columns to: give "
+                "Graph.from_features(X)."
             )
-        else:
-            X = as_graph(X)
-            self.n_features_in_ = X.n_features
-            self.__dict__.pop("feature_names_in_", None)
-            if X.feature_names is not None:
-                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+        X = validated(self, X)
         graph = as_graph(X, n_neighbors=self.n_neighbors)
         selected, self.classes_ = encode_labels(
             y, self.missing_label, of=len(graph) if is_array else graph

@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from sktifa.checks import check_count, check_rows
+from sktifa.checks import check_count
 from sktifa.exceptions import LabelError, ParameterError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.graph import Graph, as_graph, validated
 from sktifa.labels import encode_labels
 from sktifa.sampling.prefetch import prefetch
 from sktifa.sampling.subgraph import Subgraph
@@ -68,18 +68,13 @@ class GraphSampler(BaseEstimator):
         """Keep the whole graph, of which `graph` may be a selection, and labels."""
         # Not left to scikit-learn, which would skip it within a classifier's fit.
         self._validate_params()
-        if is_feature_matrix(graph):
-            graph = validate_data(
-                self, check_rows(graph), accept_sparse="csr", dtype=np.float32
-            )
-        graph = as_graph(graph)
+        graph = as_graph(validated(self, graph))
         self.classes_ = self.codes_ = None
         if y is not None:
             codes, self.classes_ = encode_labels(y, self.missing_label, of=graph)
             self.codes_ = np.full(graph.n_nodes, -1, dtype=np.int64)
             self.codes_[graph.nodes] = codes
         self.graph_ = graph.whole
-        self.n_features_in_ = graph.n_features
         self._entropy = int(check_random_state(self.random_state).randint(2**31))
         self._n_samples = self._n_epochs = 0
 
@@ -276,22 +271,13 @@ class GraphSampler(BaseEstimator):
         )
 
     def _to_pyg(self, subgraph: Subgraph) -> Data:
-        from torch_geometric.data import Data
-
-        graph, device = self.graph_, subgraph.nodes.device
-        nodes = subgraph.nodes.cpu().numpy()
-        x = graph.features[nodes]
-        x = x.toarray() if sparse.issparse(x) else np.asarray(x)
-        data = Data(
-            x=torch.from_numpy(x).to(device),
-            edge_index=torch.stack([subgraph.col.long(), subgraph.row]),
-            edge_weight=torch.from_numpy(
-                graph.adjacency.data[subgraph.arcs.cpu().numpy()]
-            ).to(device),
-            n_id=subgraph.nodes,
-        )
+        data = self._to_graph(subgraph).to_pyg().to(subgraph.nodes.device)
+        # In the order of the arcs, each from its column's node to its row's.
+        data.edge_index = data.edge_index.flip(0)
+        data.n_id = subgraph.nodes
         if self.codes_ is not None:
-            data.y = torch.from_numpy(self.codes_[nodes]).to(device)
+            codes = self.codes_[subgraph.nodes.cpu().numpy()]
+            data.y = torch.from_numpy(codes).to(subgraph.nodes.device)
         if subgraph.loss_norm is not None:
             data.node_norm = subgraph.loss_norm
         if subgraph.aggregation_norm is not None:

@@ -82,18 +82,12 @@ class Contrast(Objective):
         """Return fields of a problem on the whole graph."""
         model, graph = self.model, evidence.graph
         self._check_ranges()
-        known: dict[str, Any] = {
-            "labels": evidence.codes,
-            "n_classes": evidence.n_classes,
-            "restart_probability": model.restart_probability,
-        }
         arrived = self._remembered(
-            _arrived,
-            ["device", "affinity"],
-            graph=graph,
-            **known,
-            device=str(device),
-            affinity=lambda: self._affinity(evidence, device),
+            "arrived",
+            lambda: self._arrived(evidence, device),
+            graph,
+            **_labels(evidence),
+            restart_probability=model.restart_probability,
         )
         parts, rates = self._weigh(arrived, self._least_trust(evidence))
         perturber = GraphPerturber(
@@ -103,7 +97,7 @@ class Contrast(Objective):
             arcs=graph.derived(_arcs),
         )
         parts["target"] = replace(parts["target"], **self._sizes(arrived, evidence))
-        parts["pairs"] = self._pair_sets(graph, arrived, known, device, rng)
+        parts["pairs"] = self._pair_sets(evidence, arrived, device, rng)
         parts["perturbations"] = Perturbations(
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
         )
@@ -158,12 +152,7 @@ class Contrast(Objective):
         if model.trust != "cross-fitted" or not is_used:
             return 0.0
         skill = self._remembered(
-            _skill,
-            ["evidence"],
-            graph=evidence.graph,
-            labels=evidence.codes,
-            n_classes=evidence.n_classes,
-            evidence=evidence,
+            "skill", lambda: evidence.skill, evidence.graph, **_labels(evidence)
         )
         return float(skill**_SKILL_TO_TRUST)
 
@@ -248,17 +237,13 @@ class Contrast(Objective):
 
     def _pair_sets(
         self,
-        graph: Graph,
+        evidence: GraphEvidence,
         arrived: _Arrived,
-        known: dict[str, Any],
         device: torch.device,
         rng: np.random.Generator,
     ) -> PairSets | None:
-        """Choose pairs on the whole graph; empty sets where they weigh nothing.
-
-        `known` is what `arrived` follows from.
-        """
-        model = self.model
+        """Choose pairs on the whole graph; empty sets where they weigh nothing."""
+        model, graph = self.model, evidence.graph
         if model.pairing is None:
             return None
         begin, end = model.negative_ranks
@@ -269,31 +254,54 @@ class Contrast(Objective):
             drawn = uniform_pairs(graph.n_nodes, end - begin, rng)
             sets = torch.from_numpy(drawn[0]).int(), torch.from_numpy(drawn[1]).int()
         else:
+            # The weight of negatives chooses no pair.
+            settings = replace(self._pair_settings(), negative_weight=0.0)
             sets = self._remembered(
-                _pairs,
-                ["device", "distances", "distribution"],
-                graph=graph,
-                **known,
+                "pairs",
+                lambda: self._nearest(graph, arrived, settings, device),
+                graph,
+                **_labels(evidence),
+                restart_probability=model.restart_probability,
                 label_distribution=model.label_distribution,
-                distribution=lambda: arrived.distribution(model.label_distribution),
-                # The weight of negatives chooses no pair.
-                settings=replace(self._pair_settings(), negative_weight=0.0),
-                device=str(device),
-                distances=lambda: self._shared_distances(graph, device),
+                settings=settings,
             )
         return PairSets(*sets, model.negative_weight)
 
-    def _affinity(
-        self, evidence: GraphEvidence, device: torch.device
-    ) -> NDArray[np.float64]:
-        """Return how alike each node and each class are, whatever arrives."""
-        return self._remembered(
-            _affinity,
-            ["device"],
-            graph=evidence.graph,
-            labels=evidence.codes,
-            n_classes=evidence.n_classes,
-            device=str(device),
+    def _arrived(self, evidence: GraphEvidence, device: torch.device) -> _Arrived:
+        """Propagate labels, tempered by how alike each node and each class are."""
+        graph, codes, n_classes = evidence.graph, evidence.codes, evidence.n_classes
+
+        def affinity() -> NDArray[np.float64]:
+            prototypes = class_prototypes(graph.features, codes, n_classes)
+            return feature_affinity(graph.features, prototypes, device=device)
+
+        spread = propagated_labels(
+            DeviceGraph.from_graph(graph, csr_device(device)),
+            codes,
+            n_classes,
+            restart_probability=self.model.restart_probability,
+        )
+        information = spread.to("cpu", torch.float64)
+        tempers = self._remembered("affinity", affinity, graph, **_labels(evidence))
+        return _Arrived(information.mul_(torch.from_numpy(tempers)))
+
+    def _nearest(
+        self,
+        graph: Graph,
+        arrived: _Arrived,
+        settings: PairSettings,
+        device: torch.device,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Choose each node's pairs by distance."""
+        place = csr_device(device)
+        placed = DeviceGraph.from_graph(graph, place)
+        return nearest_pairs(
+            placed.crow.int(),
+            placed.col.int(),
+            pair_features(graph.features, place),
+            arrived.distribution(self.model.label_distribution).to(place),
+            settings,
+            distances=self._shared_distances(graph, device),
         )
 
     def _shared_distances(
@@ -303,26 +311,25 @@ class Contrast(Objective):
         if not self.model.memory or graph.n_nodes > LARGEST_SHARED:
             return None
         return self._remembered(
-            _graph_distances,
-            [],
-            graph=graph,
+            "distances",
+            lambda: graph_distances(graph.features, graph.adjacency, device=device),
+            graph,
             device=str(device),
         )
 
     def _remembered(
-        self,
-        function: Callable[..., Any],
-        ignore: list[str],
-        graph: Graph,
-        **arguments: Any,
+        self, what: str, compute: Callable[[], Any], graph: Graph, **told: Any
     ) -> Any:
-        """Call a function, or read from `memory` what it returned before."""
+        """Compute something, or read from `memory` what came of it before.
+
+        `told` is all that it follows from beside the graph.
+        """
         # The fingerprint stands for the graph, which would cost a hash a call.
-        told = {"fingerprint": graph.fingerprint if self.model.memory else ""}
+        told["fingerprint"] = graph.fingerprint if self.model.memory else ""
         try:
             memory = check_memory(self.model.memory)
-            cached = memory.cache(function, ignore=["graph", *ignore])
-            return cached(graph=graph, **told, **arguments)
+            cached = memory.cache(_computed, ignore=["compute"])
+            return cached(what=what, compute=compute, **told)
         except OSError as error:
             place = getattr(self.model.memory, "location", self.model.memory)
             raise StorageError(
@@ -382,69 +389,10 @@ def _arcs(graph: Graph) -> Arcs:
     return arcs_of(graph.adjacency)
 
 
-def _arrived(
-    graph: Graph,
-    fingerprint: str,
-    labels: NDArray[np.int64],
-    n_classes: int,
-    restart_probability: float,
-    device: str,
-    affinity: Callable[[], NDArray[np.float64]],
-) -> _Arrived:
-    spread = propagated_labels(
-        DeviceGraph.from_graph(graph, csr_device(device)),
-        labels,
-        n_classes,
-        restart_probability=restart_probability,
-    )
-    information = spread.to("cpu", torch.float64)
-    return _Arrived(information.mul_(torch.from_numpy(affinity())))
+def _labels(evidence: GraphEvidence) -> dict[str, Any]:
+    return {"labels": evidence.codes, "n_classes": evidence.n_classes}
 
 
-def _affinity(
-    graph: Graph,
-    fingerprint: str,
-    labels: NDArray[np.int64],
-    n_classes: int,
-    device: str,
-) -> NDArray[np.float64]:
-    prototypes = class_prototypes(graph.features, labels, n_classes)
-    return feature_affinity(graph.features, prototypes, device=device)
-
-
-def _skill(
-    graph: Graph,
-    fingerprint: str,
-    labels: NDArray[np.int64],
-    n_classes: int,
-    evidence: GraphEvidence,
-) -> float:
-    return evidence.skill
-
-
-def _pairs(
-    graph: Graph,
-    fingerprint: str,
-    labels: NDArray[np.int64],
-    n_classes: int,
-    restart_probability: float,
-    label_distribution: str,
-    settings: PairSettings,
-    device: str,
-    distribution: Callable[[], torch.Tensor],
-    distances: Callable[[], GraphDistances | None],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    place = csr_device(device)
-    placed = DeviceGraph.from_graph(graph, place)
-    return nearest_pairs(
-        placed.crow.int(),
-        placed.col.int(),
-        pair_features(graph.features, place),
-        distribution().to(place),
-        settings,
-        distances=distances(),
-    )
-
-
-def _graph_distances(graph: Graph, fingerprint: str, device: str) -> GraphDistances:
-    return graph_distances(graph.features, graph.adjacency, device=device)
+def _computed(what: str, compute: Callable[[], Any], **told: Any) -> Any:
+    """Compute what `what` and `told` name; no other argument tells calls apart."""
+    return compute()

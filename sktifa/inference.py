@@ -35,7 +35,7 @@ from sktifa.tensors.features import Features
 from sktifa.tensors.jit import njit
 from sktifa.tensors.sparse import Adjacency
 from sktifa.training.encoders import Encoder
-from sktifa.training.sources import NodeFeatures, record_stream
+from sktifa.training.sources import NodeFeatures
 
 __all__ = ["LayerwisePredictor"]
 
@@ -262,10 +262,6 @@ class _Block:
     graph: Adjacency
     size: int
     nodes: Tensor
-
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        record_stream(self.features, stream)
-        record_stream(self.graph, stream)
 
 
 def _lend_arcs(graph: Adjacency, inner: int) -> None:

@@ -29,6 +29,7 @@ from sktifa.device import resolve_device, undisturbed
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.arrays import as_tensor
 from sktifa.tensors.device_graph import DeviceGraph
+from sktifa.tensors.sparse import csr_tensor
 
 __all__ = ["Normalization", "label_propagation", "propagate_on_device"]
 
@@ -135,9 +136,7 @@ def propagate_on_device(
     counts = (crow[1:] - crow[:-1]).long()
     values = values / root.repeat_interleave(counts, output_size=len(values))
     values /= root.index_select(0, col)
-    symmetric = torch.sparse_csr_tensor(
-        crow, col, values, adjacency.shape, check_invariants=False
-    )
+    symmetric = csr_tensor(crow, col, values, adjacency.shape)
     if normalization == "column":
         scale = root.reciprocal()[:, None]
     elif normalization == "row":

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import count
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
-__all__ = ["prefetch"]
+__all__ = ["prefetch", "record_stream"]
 
 T = TypeVar("T")
 
@@ -35,9 +37,8 @@ def prefetch(
     """Yield ``draw(item)`` of each item in order, drawn `ahead` in threads.
 
     On CUDA each thread works on a stream of its own, beside the one that trains; `draw`
-    must return with its work on that stream done. What it returns may have
-    ``record_stream``, as tensors and PyG's data have. Kernels that hold no lock run
-    beside the training.
+    must return with its work on that stream done. Kernels that hold no lock run beside
+    the training.
     """
     on_gpu = device.type == "cuda"
     caller = torch.cuda.current_stream(device) if on_gpu else None
@@ -68,8 +69,28 @@ def prefetch(
             if not queue:
                 return
             result = queue.popleft().result()
-            if on_gpu and hasattr(result, "record_stream"):
-                result.record_stream(torch.cuda.current_stream(device))
+            if on_gpu:
+                record_stream(result, torch.cuda.current_stream(device))
             yield result
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
+    """Tell the allocator that `stream` uses the tensors of an object, too."""
+    if isinstance(value, Tensor):
+        parts = [value]
+        if value.layout == torch.sparse_csr:
+            parts = [value.crow_indices(), value.col_indices(), value.values()]
+        for part in parts:
+            if part.is_cuda:
+                part.record_stream(stream)
+    elif hasattr(value, "record_stream"):  # PyG's data
+        value.record_stream(stream)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            record_stream(part, stream)
+    elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+        for part in vars(value).values():
+            if not callable(part):
+                record_stream(part, stream)

@@ -326,7 +326,8 @@ class SAINTTIFASampler(GraphSampler):
         return self._draw(start, seed)
 
     def _draw(self, roots: Any, seed: int) -> Subgraph:
-        subgraph = self._walker.sample(roots, self.walk_length, seed)
+        walker: Any = self._walker
+        subgraph = walker.induce(walker.walk(roots, self.walk_length, seed))
         subgraph.seed = seed
         if self._loss_norm is not None and self._aggregation_norm is not None:
             subgraph.loss_norm = self._loss_norm[subgraph.nodes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,10 +46,3 @@ class Subgraph:
         """Row of each arc, int64: the node that receives its message."""
         counts = (self.crow[1:] - self.crow[:-1]).long()
         return torch.repeat_interleave(counts, output_size=self.col.shape[0])
-
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator that `stream` uses the tensors too."""
-        for field in fields(self):
-            tensor = getattr(self, field.name)
-            if isinstance(tensor, Tensor) and tensor.is_cuda:
-                tensor.record_stream(stream)

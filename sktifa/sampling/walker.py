@@ -25,6 +25,7 @@ from torch.nn import functional
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.jit import njit
+from sktifa.tensors.sparse import csr_tensor
 
 __all__ = [
     "CPUWalker",
@@ -60,13 +61,8 @@ def arc_distances(
         return torch.empty(0, dtype=dtype, device=graph.device)
     p = distribution.to(graph.device, dtype)
     log_p = p.clamp_min(tiny).log()
-    arcs = torch.sparse_csr_tensor(
-        graph.crow,
-        graph.col,
-        torch.zeros(n_arcs, dtype=dtype, device=graph.device),
-        (n, n),
-        check_invariants=False,
-    )
+    zeros = torch.zeros(n_arcs, dtype=dtype, device=graph.device)
+    arcs = csr_tensor(graph.crow, graph.col, zeros, (n, n))
     # Of p log p' only what stands on an arc is worked out.
     cross = torch.sparse.sampled_addmm(arcs, p, log_p.T, beta=0.0).values()
     distance = (p * log_p).sum(1).index_select(0, graph.row).sub_(cross).clamp_min_(0)
@@ -171,12 +167,6 @@ class CPUWalker:
         )
         return Subgraph(kept, crow, col, arcs)
 
-    def sample(
-        self, roots: NDArray[np.integer], walk_length: int, seed: int
-    ) -> Subgraph:
-        """Walk from `roots` and induce the subgraph of all nodes visited."""
-        return self.induce(self.walk(roots, walk_length, seed))
-
 
 class TorchWalker:
     """Walks on the device of the graph, as `CPUWalker` does.
@@ -280,10 +270,6 @@ class TorchWalker:
         crow = torch.searchsorted(kept, end, out_int32=True)
         crow = torch.cat([crow.new_zeros(1), crow])
         return Subgraph(nodes, crow, col[kept], arcs[kept].long())
-
-    def sample(self, roots: Tensor, walk_length: int, seed: int) -> Subgraph:
-        """Walk from `roots` and induce the subgraph of all nodes visited."""
-        return self.induce(self.walk(roots, walk_length, seed))
 
 
 # ------------------------------------------------------------------ CPU kernels

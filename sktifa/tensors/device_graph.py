@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sktifa.graph import Graph
 from sktifa.tensors.arrays import as_tensor
+from sktifa.tensors.sparse import csr_tensor
 
 __all__ = ["DeviceGraph"]
 
@@ -70,6 +71,4 @@ class DeviceGraph:
             weight = torch.ones(len(col), dtype=dtype, device=self.device)
         else:
             weight = self.weight.to(dtype)
-        return torch.sparse_csr_tensor(
-            crow, col, weight, (n, n), check_invariants=False
-        )
+        return csr_tensor(crow, col, weight, (n, n))

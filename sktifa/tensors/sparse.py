@@ -23,7 +23,14 @@ from sktifa.tensors.kernels import kernels_for
 # Slots of a row that a program reads.
 _PART_SIZES = (8, 16, 32)
 
-__all__ = ["Adjacency", "csr_product", "index_tensor", "to_csr", "value_tensor"]
+__all__ = [
+    "Adjacency",
+    "csr_product",
+    "csr_tensor",
+    "index_tensor",
+    "to_csr",
+    "value_tensor",
+]
 
 
 def to_csr(matrix: sparse.csr_array, device: torch.device) -> Tensor:
@@ -31,7 +38,7 @@ def to_csr(matrix: sparse.csr_array, device: torch.device) -> Tensor:
 
     Indices become int32, which is what MKL and cuSPARSE work in.
     """
-    return _csr(
+    return csr_tensor(
         index_tensor(matrix.indptr, device),
         index_tensor(matrix.indices, device),
         value_tensor(matrix.data, device).float(),
@@ -44,7 +51,7 @@ def csr_product(
 ) -> Tensor:
     """Multiply a CSR matrix by a dense one, without recording a gradient."""
     if dense.device.type in ("cpu", "cuda"):
-        return _csr(crow, col, values, (n_rows, dense.shape[0])) @ dense
+        return csr_tensor(crow, col, values, (n_rows, dense.shape[0])) @ dense
     # Devices without CSR kernels (mps) gather and add.
     counts = (crow[1:] - crow[:-1]).long()
     row = torch.repeat_interleave(counts, output_size=col.shape[0])
@@ -355,7 +362,10 @@ class _Symmetric(torch.autograd.Function):
         return ctx.product(grad), None
 
 
-def _csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def csr_tensor(
+    crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]
+) -> Tensor:
+    """Make a sparse tensor of CSR arrays, of which nothing is checked."""
     return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
 
 

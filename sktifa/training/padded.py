@@ -7,13 +7,13 @@ labelled nodes of weight 0 change nothing of a step, and make all steps alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from sktifa.tensors.features import Features
-from sktifa.tensors.sparse import Adjacency, Flips
+from sktifa.tensors.sparse import Adjacency, Flips, csr_tensor
 from sktifa.training.batch import Batch, LabeledNodes, View
 
 __all__ = ["PaddedBatch"]
@@ -112,21 +112,11 @@ class PaddedBatch:
             features, graph, labeled, [], nodes=parts["nodes"], norm=parts["norm"]
         )
         if "keep" in parts:
-            flips = Flips(
-                parts["flip_target"],
-                parts["flip_source"],
-                parts["flip_weight"],
-                parts["flip_degree"],
-            )
+            flips = Flips(**{f.name: parts[f"flip_{f.name}"] for f in fields(Flips)})
             batch.views.append(View(flips, parts["keep"]))
         if self.pairs_crow is not None:
-            batch.pairs = torch.sparse_csr_tensor(
-                self.pairs_crow,
-                parts["pairs_col"],
-                parts["pairs_values"],
-                (n, n),
-                check_invariants=False,
-            )
+            col, values = parts["pairs_col"], parts["pairs_values"]
+            batch.pairs = csr_tensor(self.pairs_crow, col, values, (n, n))
         return batch
 
 
@@ -149,13 +139,8 @@ def _parts(batch: Batch) -> dict[str, Tensor]:
         "norm": norm,
     }
     for view in batch.views:
-        parts |= {
-            "flip_target": view.flips.target,
-            "flip_source": view.flips.source,
-            "flip_weight": view.flips.weight,
-            "flip_degree": view.flips.degree,
-            "keep": view.row_keep,
-        }
+        parts |= {f"flip_{name}": part for name, part in vars(view.flips).items()}
+        parts["keep"] = view.row_keep
     if batch.pairs is not None:
         parts["pairs_col"] = batch.pairs.col_indices()
         parts["pairs_values"] = batch.pairs.values()

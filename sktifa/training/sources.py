@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from sktifa.tensors.arrays import as_tensor, row_blocks
 from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.features import Features, dense_fill
 from sktifa.tensors.scaling import Scaling
-from sktifa.tensors.sparse import Adjacency, to_csr
+from sktifa.tensors.sparse import Adjacency, csr_tensor, to_csr
 from sktifa.training.batch import Batch, LabeledNodes, View
 from sktifa.training.padded import PaddedBatch
 from sktifa.training.problem import PairSets, Problem
@@ -43,30 +42,32 @@ __all__ = [
     "Source",
     "SubgraphContrast",
     "WholeGraph",
-    "record_stream",
 ]
 
 # Features stay on a GPU up to this share of its free memory.
 _RESIDENT_SHARE = 0.3
 
 
-class Source(Protocol):
+class Source:
     """Where the batches of an epoch come from."""
 
     # Whether every epoch is one batch of the same tensors.
-    recordable: bool
+    recordable: ClassVar[bool] = False
 
     def evaluate(self, encoder: nn.Module) -> Tensor | None:
         """Return every node's logits in evaluation mode, where they are wanted."""
+        raise NotImplementedError
 
     def advance(self) -> None:
         """Get ready for an epoch, on the host."""
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the epoch's batches."""
+        raise NotImplementedError
 
     def slots(self) -> PaddedBatch | None:
         """Make room for batches' tensors, where they are alike but for their size."""
+        return None
 
     def keep(self, stays: NDArray[np.intp]) -> None:
         """Go on with some of the models."""
@@ -75,7 +76,7 @@ class Source(Protocol):
         """End what draws ahead."""
 
 
-class WholeGraph:
+class WholeGraph(Source):
     """The batch that is the whole graph, perturbed anew each epoch for each model."""
 
     recordable = True
@@ -128,9 +129,6 @@ class WholeGraph:
             for drawn in (self.views.views() if self.views is not None else ())
         ]
         yield Batch(self.features, self.graph, self.labeled, views, self.pairs)
-
-    def slots(self) -> None:
-        """Return None: the batch's size is always the same."""
 
     def keep(self, stays: NDArray[np.intp]) -> None:
         """Go on with some of the models."""
@@ -302,13 +300,8 @@ class SubgraphContrast:
         if self.pairs is not None:
             matrix = features.values
             if features.pattern is not None:
-                matrix = torch.sparse_csr_tensor(
-                    features.pattern.crow,
-                    features.pattern.col,
-                    features.values,
-                    features.shape,
-                    check_invariants=False,
-                )
+                pattern = features.pattern
+                matrix = csr_tensor(pattern.crow, pattern.col, matrix, features.shape)
             here = self.distribution
             if here is not None:  # which lies where the graph does
                 here = here.index_select(0, nodes.to(here.device)).to(nodes.device)
@@ -317,7 +310,7 @@ class SubgraphContrast:
         return view, pairs
 
 
-class SampledBatches:
+class SampledBatches(Source):
     """Batches that are the subgraphs of a sampler, which is fitted on the graph.
 
     The cross-entropy is the mean over the subgraph's labelled nodes, whose weights, of
@@ -350,17 +343,9 @@ class SampledBatches:
         self._rank, self._n_ranks = rank, n_ranks
         self._n_epochs = 0
 
-    recordable = False
-
     def evaluate(self, encoder: nn.Module) -> Tensor | None:
         """Return every node's logits in evaluation mode, where they are wanted."""
         return None if self._logits is None else self._logits(encoder)
-
-    def advance(self) -> None:
-        """Nothing to do."""
-
-    def keep(self, stays: NDArray[np.intp]) -> None:
-        """Nothing to do: there is one model."""
 
     def epoch(self) -> Iterator[Batch]:
         """Yield a batch for each subgraph of this process's share of an epoch.
@@ -369,26 +354,20 @@ class SampledBatches:
         of the last epoch would be hundreds of steps old.
         """
         index, self._n_epochs = self._n_epochs, self._n_epochs + 1
-        prepared = self.sampler.epoch(
+        yield from self.sampler.epoch(
             index, rank=self._rank, n_ranks=self._n_ranks, transform=self._prepare
         )
-        for ready in prepared:
-            yield ready.batch
 
     def slots(self) -> PaddedBatch | None:
         """Make room for a batch, after drawing one; None where features are sparse."""
         state = self._rng.bit_generator.state
         # As one of so many processes that its share of an epoch is one subgraph.
         shares = self.sampler.n_subgraphs_
-        (drawn,) = self.sampler.epoch(0, n_ranks=shares, transform=self._prepare)
-        batch = drawn.batch
+        (batch,) = self.sampler.epoch(0, n_ranks=shares, transform=self._prepare)
         self._rng.bit_generator.state = state
         return None if batch.features.is_sparse else PaddedBatch.like(batch)
 
-    def close(self) -> None:
-        """End what draws ahead: the thread ends with its epoch."""
-
-    def _prepare(self, subgraph: Subgraph) -> _Prepared:
+    def _prepare(self, subgraph: Subgraph) -> Batch:
         device = self.features.device
         weight = self.graph.arc_weight(subgraph.arcs).to(device)
         parts: dict[str, Any] = {
@@ -422,38 +401,10 @@ class SampledBatches:
                 subgraph, graph, features, self._seed_of(subgraph)
             )
             batch.views.append(view)
-        return _Prepared(batch)
+        return batch
 
     def _seed_of(self, subgraph: Subgraph) -> int:
         """Return a seed that is the same in any thread, in any order."""
         if subgraph.seed is None:
             return int(self._rng.integers(2**62))
         return self._seed + subgraph.seed
-
-
-@dataclass
-class _Prepared:
-    """A batch made on another stream than the one that trains on it."""
-
-    batch: Batch
-
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        record_stream(self.batch, stream)
-
-
-def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
-    """Tell the allocator that `stream` uses the tensors of an object, too."""
-    if isinstance(value, Tensor):
-        parts = [value]
-        if value.layout == torch.sparse_csr:
-            parts = [value.crow_indices(), value.col_indices(), value.values()]
-        for part in parts:
-            if part.is_cuda:
-                part.record_stream(stream)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            record_stream(part, stream)
-    elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
-        for part in vars(value).values():
-            if not callable(part):
-                record_stream(part, stream)

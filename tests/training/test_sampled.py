@@ -14,8 +14,8 @@ from sktifa import GNNClassifier, Graph, TIFAGCLClassifier
 from sktifa.datasets import make_block_graph
 from sktifa.device import free_memory
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
+from sktifa.sampling.prefetch import record_stream
 from sktifa.tensors.features import Features
-from sktifa.training.sources import record_stream
 
 QUICK = {"max_iter": 15, "device": "cpu", "random_state": 0}
 SAMPLERS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 __all__ = ["at_temperature", "deal_folds", "fit_temperature"]
@@ -60,5 +61,4 @@ def at_temperature(
     """Soften (above 1) or sharpen (below 1) probabilities; their order stays."""
     tiny = np.finfo(np.float64).tiny
     logits = np.log(np.maximum(probabilities, tiny)) / temperature
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.maximum(odds / odds.sum(axis=1, keepdims=True), tiny)
+    return np.maximum(softmax(logits, axis=1), tiny)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import check_scoring
 from sklearn.utils import Bunch, check_random_state
 
-from sktifa.exceptions import ParameterError
+from sktifa.checks import check_count
 from sktifa.graph import Graph, as_graph
 
 __all__ = ["permutation_importance"]
@@ -79,10 +78,7 @@ def permutation_importance(
     >>> float(found.importances_mean[-1])
     0.0
     """
-    if not isinstance(n_repeats, Integral) or n_repeats < 1:
-        raise ParameterError(
-            f"n_repeats is {n_repeats!r}: use an integer of at least 1."
-        )
+    check_count(n_repeats, "n_repeats", low=1)
     graph = as_graph(graph)
     scorer = check_scoring(model, scoring)
     rng = check_random_state(random_state)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -64,9 +65,7 @@ SamplerName = Literal["auto", "saint-tifa", "saint-rw", "neighbor"]
 
 def as_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     """Turn class scores into what `predict_proba` returns."""
-    logits = logits.astype(np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
+    return softmax(logits.astype(np.float64), axis=1)
 
 
 def as_decisions(logits: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -558,15 +557,16 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             warn_unless_graph_helps(problem)
         # What callbacks are shown: the training nodes and their labels.
         nodes, codes = problem.train.index.numpy(), problem.train.target.numpy()
-        labeled = problem.graph[nodes], self.classes_[codes]
+        shown = {"X": problem.graph[nodes], "y": self.classes_[codes]}
         n_networks = 1 + len(problem.teachers or ())
         context = self._init_callback_context(
             max_subtasks=n_networks * problem.schedule.max_iter
         )
-        context.call_on_fit_task_begin(estimator=self, X=labeled[0], y=labeled[1])
+        context.call_on_fit_task_begin(estimator=self, **shown)
+        shown["reconstruction_attributes"] = dict
         on_epoch = None
         if self.verbose or getattr(self, "_skl_callbacks", None):
-            on_epoch = partial(self._on_epoch, context=context, labeled=labeled)
+            on_epoch = partial(self._on_epoch, context=context, shown=shown)
         (trained,) = train(
             [problem], device, on_epoch=on_epoch, keeps_on_interrupt=True
         )
@@ -576,12 +576,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         adopt(self, problem, trained)
         if ends_the_loop(trained.log.interrupted):
             raise KeyboardInterrupt
-        context.call_on_fit_task_end(
-            estimator=self,
-            X=labeled[0],
-            y=labeled[1],
-            reconstruction_attributes=dict,
-        )
+        context.call_on_fit_task_end(estimator=self, **shown)
         return self
 
     def _on_epoch(
@@ -590,7 +585,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         network: nn.Module,
         *,
         context: Any,
-        labeled: tuple[Graph, NDArray[Any]],
+        shown: dict[str, Any],
     ) -> bool:
         if self.verbose and distributed.rank() == 0 and log.n_iter % self.verbose == 0:
             whose = f"teacher {log.teacher}, " if log.teacher else ""
@@ -603,19 +598,14 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             say(message)
         if not getattr(self, "_skl_callbacks", None):
             return False
+        name = "epoch"
         if log.teacher:  # it is no state of the estimator's
-            epoch = context.subcontext(task_name="teacher epoch")
-            epoch.call_on_fit_task_begin(estimator=self)
-            return epoch.call_on_fit_task_end(estimator=self)
-        self.network_ = network
-        epoch = context.subcontext(task_name="epoch")
+            name, shown = "teacher epoch", {}
+        else:
+            self.network_ = network
+        epoch = context.subcontext(task_name=name)
         epoch.call_on_fit_task_begin(estimator=self)
-        return epoch.call_on_fit_task_end(
-            estimator=self,
-            X=labeled[0],
-            y=labeled[1],
-            reconstruction_attributes=dict,
-        )
+        return epoch.call_on_fit_task_end(estimator=self, **shown)
 
     # ---------------------------------------------------------- prediction
 

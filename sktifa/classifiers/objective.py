@@ -18,18 +18,19 @@ from sktifa.training.sources import SubgraphContrast
 if TYPE_CHECKING:
     from sktifa.classifiers.gnn import GNNClassifier
 
-__all__ = ["Objective", "fields_of"]
+__all__ = ["Objective", "fields_of", "parameters_of"]
 
 
 def fields_of(model: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters of a classifier that are fields of a dataclass."""
     class_: Any = type(model)
-    names = _parameters(class_)
+    names = parameters_of(class_)
     return {f.name: getattr(model, f.name) for f in fields(kind) if f.name in names}
 
 
 @cache  # scikit-learn looks at the signature anew for every model
-def _parameters(kind: Any) -> frozenset[str]:
+def parameters_of(kind: Any) -> frozenset[str]:
+    """Return the names of what a class is made with."""
     return frozenset(signature(kind).parameters)
 
 

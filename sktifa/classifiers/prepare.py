@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import validate_data
-from torch import Tensor, nn
+from torch import nn
 
 from sktifa import distributed
 from sktifa.callers import (
@@ -22,11 +20,10 @@ from sktifa.callers import (
     refuse_marks_as_class,
     user_level,
 )
-from sktifa.checks import check_rows
 from sktifa.classifiers.objective import fields_of
 from sktifa.device import free_memory
 from sktifa.exceptions import GraphError, GraphWarning, LabelError, ParameterError
-from sktifa.graph import Graph, as_graph, is_feature_matrix
+from sktifa.graph import Graph, as_graph, is_feature_matrix, validated
 from sktifa.inference import LayerwisePredictor
 from sktifa.information.evidence import GraphEvidence
 from sktifa.information.tig import annotated_information
@@ -37,6 +34,7 @@ from sktifa.labels import (
     find_classes,
     has_unlabelled,
     node_weights,
+    require_labels,
 )
 from sktifa.rows import RowGraph
 from sktifa.sampling import NeighborSampler, SAINTTIFASampler
@@ -186,7 +184,8 @@ def prepare(
     parts["terms"] = (CrossEntropy(), *parts["terms"], *extra)
     validation_logits = None
     if validation is not None and elsewhere is not None:
-        validation_logits = _evaluates(estimator, elsewhere, scaling, device)
+        features = NodeFeatures(elsewhere.features, device, scaling)
+        validation_logits = _evaluates(estimator, elsewhere, features)
     if not estimator.early_stopping:
         validation = validation_logits = None
     problem = Problem(
@@ -221,15 +220,7 @@ def graph_to_predict(estimator: GNNClassifier, X: Any) -> Graph:
                 f"{name} was fitted on a graph and got an array of shape "
                 f"{np.shape(X)}: give a sktifa.Graph, or a selection of one."
             )
-        return rows.with_new_rows(
-            validate_data(
-                estimator,
-                check_rows(X),
-                accept_sparse="csr",
-                dtype=np.float32,
-                reset=False,
-            )
-        )
+        return rows.with_new_rows(validated(estimator, X, reset=False))
     graph = as_graph(X)
     if rows is not None:
         raise GraphError(
@@ -332,23 +323,11 @@ def _labeled_nodes(
     estimator: GNNClassifier, X: Any, y: Any, sample_weight: Any
 ) -> tuple[Graph, _Nodes]:
     """Check graph, labels and weights; set what scikit-learn wants to know."""
-    if y is None:
-        raise LabelError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None."
-        )
+    require_labels(y, estimator)
     refuse_marks_as_class(has_unlabelled, estimator.missing_label)
     if is_feature_matrix(X):
         refuse_lost_graph()
-        X = validate_data(
-            estimator, check_rows(X), accept_sparse="csr", dtype=np.float32
-        )
-    else:
-        X = as_graph(X)
-        estimator.n_features_in_ = X.n_features
-        estimator.__dict__.pop("feature_names_in_", None)
-        if X.feature_names is not None:
-            estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
+    X = validated(estimator, X)
     codes, estimator.classes_ = encode_labels(y, estimator.missing_label, of=X)
     check_enough_classes(y, codes, estimator.classes_, estimator.missing_label)
     weight = node_weights(sample_weight, len(codes))
@@ -434,12 +413,7 @@ def _given_validation(
         )
     has_label = known >= 0
     codes = place[known[has_label]]
-    weight = np.ones(len(codes))
-    if isinstance(estimator.class_weight, dict):
-        classes = estimator.classes_.tolist()
-        weight = np.array([estimator.class_weight.get(c, 1.0) for c in classes])[codes]
-    elif estimator.class_weight == "balanced":
-        weight = compute_sample_weight("balanced", codes)
+    weight = class_weights(estimator.class_weight, codes, estimator.classes_)[codes]
     return other, _Nodes(other.nodes[has_label], codes, weight)
 
 
@@ -472,13 +446,16 @@ def _positions(among: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np
 
 
 def _evaluates(
-    estimator: GNNClassifier, graph: Graph, scaling: Scaling, device: torch.device
+    estimator: GNNClassifier,
+    graph: Graph,
+    features: NodeFeatures,
+    placed: DeviceGraph | None = None,
 ) -> Any:
-    """Return what evaluates an encoder on a graph that is not the one trained on."""
-    memory = estimator.prediction_memory
-    features = NodeFeatures(graph.features, device, scaling)
-    predictor = LayerwisePredictor(graph.adjacency, features, memory)
-    return lambda encoder: predictor.logits(encoder)[None].to(device)
+    """Return what evaluates an encoder on a graph that no step sees as a whole."""
+    predictor = LayerwisePredictor(
+        graph.adjacency, features, estimator.prediction_memory, placed
+    )
+    return lambda encoder: predictor.logits(encoder)[None].to(features.device)
 
 
 # -------------------------------------------------------------- sampled training
@@ -577,14 +554,9 @@ def _sampled(
     else:
         sampler.fit(graph, everyone)
     estimator.sampler_ = sampler
-    predictor = LayerwisePredictor(
-        graph.adjacency, features, estimator.prediction_memory, placed
-    )
+    logits = _evaluates(estimator, graph, features, placed) if validates else None
     seed = int(rng.integers(2**31)) + distributed.rank()
     parts, contrast = objective.on_subgraphs(evidence, information, device)
-
-    def logits(encoder: nn.Module) -> Tensor:
-        return predictor.logits(encoder)[None].to(device)
 
     def source(device: torch.device) -> SampledBatches:
         return SampledBatches(
@@ -595,7 +567,7 @@ def _sampled(
             torch.from_numpy(share).to(device),
             contrast=contrast,
             seed=seed,
-            logits=logits if validates else None,
+            logits=logits,
             rank=distributed.rank(),
             n_ranks=distributed.n_ranks(),
         )

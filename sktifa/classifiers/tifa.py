@@ -13,6 +13,7 @@ from torch import nn
 
 from sktifa.classifiers.contrast import Contrast
 from sktifa.classifiers.gnn import GNNClassifier, SamplerName
+from sktifa.classifiers.objective import parameters_of
 from sktifa.contrast.loss import Divergence
 from sktifa.tensors.scaling import FeatureNorm
 from sktifa.training.encoders import EncoderName
@@ -259,38 +260,9 @@ loss_curve_, validation_scores_, validation_losses_
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            encoder,
-            hidden_size=hidden_size,
-            n_layers=n_layers,
-            dropout=dropout,
-            residual=residual,
-            normalization=normalization,
-            propagation_steps=propagation_steps,
-            teleport=teleport,
-            feature_norm=feature_norm,
-            learning_rate=learning_rate,
-            learning_rate_decay=learning_rate_decay,
-            weight_decay=weight_decay,
-            max_iter=max_iter,
-            min_iter=min_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
-            monitor=monitor,
-            class_weight=class_weight,
-            extra_terms=extra_terms,
-            setting=setting,
-            sampler=sampler,
-            prediction_memory=prediction_memory,
-            n_neighbors=n_neighbors,
-            missing_label=missing_label,
-            warm_start=warm_start,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        # What all classifiers have is set where they have it from.
+        given = locals()
+        super().__init__(**{name: given[name] for name in parameters_of(GNNClassifier)})
         self.restart_probability = restart_probability
         self.clarity_weight = clarity_weight
         self.weighting = weighting

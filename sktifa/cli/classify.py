@@ -93,9 +93,6 @@ def add_parser(commands: Any) -> None:
     model.add_argument(
         "--seed", type=at_least(0), default=0, help="of all draws (%(default)s)"
     )
-    parser.add_argument(
-        "--verbose", action="store_true", help="say what is done, in a pipe too"
-    )
     parser.set_defaults(run=run)
 
 

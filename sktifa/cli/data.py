@@ -33,8 +33,7 @@ class LabelledGraph:
     @property
     def names(self) -> NDArray[Any]:
         """The ids of the nodes."""
-        names = self.graph.node_names
-        return self.graph.nodes if names is None else names
+        return self.graph.names_or_numbers()
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -48,7 +47,7 @@ class LabelledGraph:
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where nodes, edges and labels are."""
+    """Add the arguments of all that read: where nodes, edges and labels are."""
     data = parser.add_argument_group("data")
     data.add_argument(
         "--nodes",
@@ -86,6 +85,9 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         "--missing-label",
         metavar="VALUE",
         help="marks nodes without a label, besides empty fields",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="say what is done, in a pipe too"
     )
 
 

@@ -20,9 +20,6 @@ def add_parser(commands: Any) -> None:
         "and what should be mended.",
     )
     add_data_arguments(parser)
-    parser.add_argument(
-        "--verbose", action="store_true", help="say what is done, in a pipe too"
-    )
     parser.set_defaults(run=run)
 
 

@@ -82,11 +82,7 @@ def clean_adjacency(
             "one, as only their ratios matter"
         )
     del bad, given
-    if not csr.has_canonical_format:
-        arcs = csr.tocoo()
-        row, col = arcs.coords
-        csr = _merge(row, col, arcs.data, n)
-    if csr.diagonal().any() or not csr.data.all():
+    if not csr.has_canonical_format or csr.diagonal().any() or not csr.data.all():
         arcs = csr.tocoo()
         row, col = arcs.coords
         keep = (row != col) & (arcs.data != 0)

@@ -61,6 +61,7 @@ from sktifa.training.terms import SelfConsistency, Target
 __all__ = ["BatchedGridSearchCV", "BatchedRandomizedSearchCV"]
 
 _ABSENT: Any = object()
+_OURS = GNNClassifier, TIFAGCLClassifier
 
 
 @dataclass
@@ -411,13 +412,12 @@ def _last(estimator: Any) -> Any:
 
 def _is_ours(estimator: Any) -> bool:
     """Tell whether the engine can train it: callbacks want a fit of their own."""
-    ours = type(estimator) in (GNNClassifier, TIFAGCLClassifier)
-    return ours and not getattr(estimator, "_skl_callbacks", None)
+    return type(estimator) in _OURS and not getattr(estimator, "_skl_callbacks", None)
 
 
 def _why_alone(estimator: Any, X: Any) -> str | None:
     """Say what keeps a candidate out of every stack, as far as parameters tell."""
-    if type(estimator) not in (GNNClassifier, TIFAGCLClassifier):
+    if type(estimator) not in _OURS:
         return f"the estimator is a {type(estimator).__name__}"
     if not isinstance(X, Graph):
         return f"X is a {type(X).__name__}, not a Graph"
@@ -488,7 +488,7 @@ def _evaluate_stack(
 ) -> list[dict[str, Any]]:
     """Train the models of a stack and score each."""
     begin = time.perf_counter()
-    error_score, fit_params = options["error_score"], options["fit_params"] or {}
+    fit_params = options["fit_params"] or {}
     device = resolve_device(tasks[0][0].device)
     # What is fitted here goes when the stack is scored.
     tasks = [(copy(estimator), train, test) for estimator, train, test in tasks]
@@ -527,7 +527,7 @@ def _evaluate_stack(
                 adopt(tasks[i][0], problem, trained)
     fit_time = (time.perf_counter() - begin) / len(tasks)
     return [
-        _scored(task, outcome, X, y, fit_time, options, error_score)
+        _scored(task, outcome, X, y, fit_time, options)
         for task, outcome in zip(tasks, outcomes, strict=True)
     ]
 
@@ -539,10 +539,9 @@ def _scored(
     y: Any,
     fit_time: float,
     options: dict[str, Any],
-    error_score: Any,
 ) -> dict[str, Any]:
     estimator, train, test = task
-    scorer = options["scorer"]
+    scorer, error_score = options["scorer"], options["error_score"]
     outcome: dict[str, Any] = {
         "fit_time": fit_time,
         "score_time": 0.0,

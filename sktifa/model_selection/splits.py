@@ -8,7 +8,6 @@ test fold, where they could only be scored wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import check_random_state, indexable
 
+from sktifa.checks import check_count
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
@@ -109,7 +109,7 @@ class LabeledNodeKFold(BaseCrossValidator):
         ParameterError
             If `n_splits` is not an integer of at least 2.
         """
-        _check_count("n_splits", self.n_splits, least=2)
+        check_count(self.n_splits, "n_splits", low=2)
         if not isinstance(self.shuffle, (bool, np.bool_)):
             raise ParameterError(f"shuffle is {self.shuffle!r}: use True or False")
         codes, classes = _encode(X, y, self.missing_label)
@@ -239,7 +239,7 @@ class LabeledNodeShuffleSplit(BaseCrossValidator):
                 f"score_on is {self.score_on!r}: use 'test' or 'validation'"
             )
         if self.score_on == "validation":
-            _check_count("val_per_class", self.val_per_class, least=1)
+            check_count(self.val_per_class, "val_per_class", low=1)
         for train, val, test in self.split_with_validation(X, y):
             yield train, test if self.score_on == "test" else val
 
@@ -267,9 +267,9 @@ class LabeledNodeShuffleSplit(BaseCrossValidator):
         ParameterError
             If a count is outside its range.
         """
-        _check_count("n_splits", self.n_splits, least=1)
-        _check_count("train_per_class", self.train_per_class, least=1)
-        _check_count("val_per_class", self.val_per_class, least=0)
+        check_count(self.n_splits, "n_splits", low=1)
+        check_count(self.train_per_class, "train_per_class", low=1)
+        check_count(self.val_per_class, "val_per_class")
         codes, classes = _encode(X, y, self.missing_label)
         drawn = self.train_per_class + self.val_per_class
         _check_class_sizes(
@@ -381,11 +381,6 @@ def _positions(name: str, part: ArrayLike) -> Indices:
     if not len(part):
         raise ParameterError(f"{name} is empty: give at least one node")
     return part.astype(np.int64)
-
-
-def _check_count(name: str, value: Any, *, least: int) -> None:
-    if not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name} is {value!r}: use an integer of at least {least}")
 
 
 def _check_class_sizes(

@@ -78,6 +78,13 @@ def prefetch(
 
 def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
     """Tell the allocator that `stream` uses the tensors of an object, too."""
+    _record(value, stream, {})
+
+
+def _record(value: Any, stream: torch.cuda.Stream, told: dict[int, Any]) -> None:
+    if id(value) in told:  # what a caller's `transform` returns may hold itself
+        return
+    told[id(value)] = value
     if isinstance(value, Tensor):
         parts = [value]
         if value.layout == torch.sparse_csr:
@@ -89,8 +96,8 @@ def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
         value.record_stream(stream)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            record_stream(part, stream)
+            _record(part, stream, told)
     elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
         for part in vars(value).values():
             if not callable(part):
-                record_stream(part, stream)
+                _record(part, stream, told)

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from sktifa.sampling.prefetch import prefetch
+from sktifa.sampling.prefetch import prefetch, record_stream
 
 CPU = torch.device("cpu")
 
@@ -25,3 +25,20 @@ def test_prefetch_keeps_order_passes_errors_on_and_ends_its_threads():
     stopped.close()
     assert len(drawn) <= 3
     assert threading.active_count() == before
+
+
+def test_what_holds_itself_is_told_of_a_stream_once():
+    class Holder:
+        others = ()
+
+    class Data:
+        def __init__(self):
+            self.streams = []
+
+        def record_stream(self, stream):
+            self.streams.append(stream)
+
+    data, outer = Data(), Holder()
+    outer.others = (outer, [data], data)
+    record_stream(outer, "a stream")
+    assert data.streams == ["a stream"]

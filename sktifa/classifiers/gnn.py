@@ -30,6 +30,7 @@ from sktifa.classifiers.objective import Objective
 from sktifa.classifiers.prepare import (
     Seen,
     adopt,
+    as_it_was_on_error,
     graph_to_predict,
     prepare,
     warn_unless_graph_helps,
@@ -390,10 +391,15 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             or validation has an unknown class.
         TrainingError, NotEnoughMemoryError
             If not even one epoch can be trained.
+
+        Notes
+        -----
+        After an error the estimator is what it was before: fitted as by the last
+        `fit` that ended, or not fitted.
         """
         distributed.join()
         device = distributed.local_device(resolve_device(self.device))
-        with on_device(device):
+        with on_device(device), as_it_was_on_error(self):
             return self._train(
                 device, X, y, X_val=X_val, y_val=y_val, sample_weight=sample_weight
             )

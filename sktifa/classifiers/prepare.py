@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Seen",
     "adopt",
+    "as_it_was_on_error",
     "full_batch_bytes",
     "graph_to_predict",
     "prepare",
@@ -279,6 +282,32 @@ def adopt(estimator: GNNClassifier, problem: Problem, trained: Trained) -> None:
     estimator.best_iter_ = log.best_iter
 
 
+@contextmanager
+def as_it_was_on_error(estimator: GNNClassifier) -> Iterator[None]:
+    """Leave an estimator as the last fit left it where this one fails.
+
+    Else the network of the last would go on with classes and scaling of this.
+    """
+    before = _fitted(estimator)
+    try:
+        yield
+    except BaseException:
+        # Ctrl-C is raised again after a fit that keeps what it has trained.
+        if vars(estimator).get("loss_curve_") is before.get("loss_curve_"):
+            for name in _fitted(estimator):
+                delattr(estimator, name)
+            estimator.__dict__.update(before)
+        raise
+
+
+def _fitted(estimator: GNNClassifier) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+
+
 @as_pytorch_starts()
 def warn_unless_graph_helps(problem: Problem) -> None:
     """Say where the labels show that edges tie unlike nodes."""
@@ -316,6 +345,18 @@ def _start(estimator: GNNClassifier, spec: EncoderSpec) -> nn.Module | None:
     return estimator.network_
 
 
+def _refuse_other_classes(estimator: GNNClassifier, classes: NDArray[Any]) -> None:
+    """Refuse a warm start whose scores would be taken for those of other classes."""
+    if not estimator.warm_start or not hasattr(estimator, "network_"):
+        return
+    if not np.array_equal(classes, estimator.classes_):
+        raise ParameterError(
+            "warm_start goes on from the last fit's weights, for the classes "
+            f"{estimator.classes_.tolist()}, but y has {classes.tolist()}: set "
+            "warm_start=False or clone the estimator."
+        )
+
+
 # ------------------------------------------------------------------------ labels
 
 
@@ -328,8 +369,10 @@ def _labeled_nodes(
     if is_feature_matrix(X):
         refuse_lost_graph()
     X = validated(estimator, X)
-    codes, estimator.classes_ = encode_labels(y, estimator.missing_label, of=X)
-    check_enough_classes(y, codes, estimator.classes_, estimator.missing_label)
+    codes, classes = encode_labels(y, estimator.missing_label, of=X)
+    check_enough_classes(y, codes, classes, estimator.missing_label)
+    _refuse_other_classes(estimator, classes)
+    estimator.classes_ = classes
     weight = node_weights(sample_weight, len(codes))
     weight = weight / weight.max()  # sums of large ones are no floats
     rows = None

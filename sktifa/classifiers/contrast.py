@@ -159,11 +159,13 @@ class Contrast(Objective):
     def _sizes(self, arrived: _Arrived, evidence: GraphEvidence) -> dict[str, Any]:
         """Return fields of a target: how large classes are, where labels are few.
 
-        They count in full with one label a class, and the less the nearer to enough.
+        They count in full with one label a class, and the less the nearer to enough. Of
+        two classes one is often rare, such as fraud, which as many labels of each hide.
         """
         labels = np.count_nonzero(evidence.codes >= 0) / evidence.n_classes
         few = min((_ENOUGH - labels) / (_ENOUGH - 1), 1.0)
-        if not self.model.target_information or few <= 0:
+        is_told = evidence.n_classes > 2 and self.model.target_information
+        if not is_told or few <= 0:
             return {}
         log_shares = arrived.log_says().exp().mean(0).log().float()
         return {

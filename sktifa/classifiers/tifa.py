@@ -91,8 +91,9 @@ missing_label, warm_start, device, random_state, verbose
     target_information : float, default=1.0
         How much of the propagated labels is multiplied into the target, where they
         are trusted (beyond the paper: gamma). With fewer than five labels a class,
-        classes that grow or shrink away from the sizes that the propagated labels tell
-        are moved back in the target, too, but in sampled training. 0 leaves both out.
+        three classes or more that grow or shrink away from the sizes that the
+        propagated labels tell are moved back in the target, too, but in sampled
+        training. 0 leaves both out.
     teacher_weight : float, default=0.5
         Weight of a cross-entropy with the propagated labels, where they are trusted
         (beyond the paper). It pays where labels are few. 0 leaves it out.

@@ -113,6 +113,11 @@ def test_none_where_labels_are_enough_or_not_in_the_target(data, n, parameters):
     assert (target.log_shares, target.pull) == (None, 0.0)
 
 
+def test_none_with_two_classes(data):
+    y = np.where(labelled(data, 1) == 2, -1, labelled(data, 1))
+    assert target_of(data, y).log_shares is None
+
+
 def test_a_stack_trains_what_a_fit_does(data):
     """Bit for bit, each model with sizes of its own, after one has left, too."""
     problems = [

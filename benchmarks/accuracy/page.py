@@ -55,6 +55,10 @@ Computers, and in Table 1 all but MultiView's on Computers, which keep a fifth f
 of GPU time; both after the accuracies by that fifth were known (method.md says what
 that changed). Table 3 keeps the fifth.
 
+**A doubt.** Models that a GPU trained before commit 6fb422d multiplied 0/1 features
+(Photo, Computers) by code that a GPU busy with other work could disturb. No accuracy
+here shows a sign of it, and none is proved free of it.
+
 **To read.** Accuracies are means over splits in percent, ± their spread over splits; in
 brackets the paper's, and ours minus the paper's. Differences are paired by split, ±
 their standard error; *p* is Wilcoxon's signed-rank test, raised by Holm's rule for the

@@ -271,13 +271,23 @@ class GraphSampler(BaseEstimator):
         )
 
     def _to_pyg(self, subgraph: Subgraph) -> Data:
-        data = self._to_graph(subgraph).to_pyg().to(subgraph.nodes.device)
-        # In the order of the arcs, each from its column's node to its row's.
-        data.edge_index = data.edge_index.flip(0)
-        data.n_id = subgraph.nodes
+        from torch_geometric.data import Data
+
+        # Not by way of a Graph: a loop over a loader asks for this in every step.
+        graph, device = self.graph_, subgraph.nodes.device
+        nodes = subgraph.nodes.cpu().numpy()
+        x = graph.features[nodes]
+        x = x.toarray() if sparse.issparse(x) else np.asarray(x)
+        data = Data(
+            x=torch.from_numpy(x).to(device),
+            edge_index=torch.stack([subgraph.col.long(), subgraph.row]),
+            edge_weight=torch.from_numpy(
+                graph.adjacency.data[subgraph.arcs.cpu().numpy()]
+            ).to(device),
+            n_id=subgraph.nodes,
+        )
         if self.codes_ is not None:
-            codes = self.codes_[subgraph.nodes.cpu().numpy()]
-            data.y = torch.from_numpy(codes).to(subgraph.nodes.device)
+            data.y = torch.from_numpy(self.codes_[nodes]).to(device)
         if subgraph.loss_norm is not None:
             data.node_norm = subgraph.loss_norm
         if subgraph.aggregation_norm is not None:

@@ -261,9 +261,13 @@ def _arc_to(col, first, end, node, BLOCK: tl.constexpr):
 def _slow(clocks, others, there, now, decay):
     """Let the clocks of some nodes go slower from now on."""
     clock = tl.load(clocks + others, mask=there, other=0)
+    tl.store(clocks + others, _slowed(clock, now, decay), mask=there)
+
+
+@triton.jit
+def _slowed(clock, now, decay):
     later = now + (clock - now) / decay
-    later = tl.where(decay > 0, later, float("inf"))
-    tl.store(clocks + others, later, mask=there)
+    return tl.where(decay > 0, later, float("inf"))
 
 
 @triton.jit
@@ -632,8 +636,7 @@ def _races(
                         begin += 1
                     level += 1
             elif hops > 0:
-                later = tl.where(decay > 0, now + (clock - now) / decay, float("inf"))
-                tl.store(near, later, mask=in_row)
+                tl.store(near, _slowed(clock, now, decay), mask=in_row)
                 start = first + BLOCK
                 while start < end:
                     arc = start + lanes

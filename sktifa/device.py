@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,23 @@ import torch
 from sktifa.callers import user_level
 from sktifa.exceptions import ParameterError
 
-__all__ = ["free_memory", "on_device", "resolve_device", "undisturbed"]
+__all__ = ["free_memory", "on_device", "own_stream", "resolve_device", "undisturbed"]
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Make a GPU the current one of this thread: its streams and events are that's."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@cache
+def own_stream(
+    device: torch.device, use: str, number: int = 0, *, priority: int = 0
+) -> torch.cuda.Stream:
+    """Return the stream of a use, always the same one.
+
+    What a stream has freed is kept for itself alone.
+    """
+    return torch.cuda.Stream(device, priority=priority)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import joblib
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from sktifa.contrast.perturbation import GraphPerturber
 from sktifa.contrast.race import ArcWeights, LaidOut, Race
+from sktifa.device import own_stream
 from sktifa.tensors.hashing import mixed
 from sktifa.tensors.kernels import has_triton
 from sktifa.tensors.sparse import Adjacency, Flips
@@ -160,12 +160,6 @@ def _then(
     return lambda: change(drawn())
 
 
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Return where views are drawn: each stream keeps the memory that it once had."""
-    return torch.cuda.Stream(device)
-
-
 class _Draws:
     """Draws the views of some epochs, while others are trained on."""
 
@@ -266,7 +260,7 @@ class _OnGpu(_Draws):
 
         super().__init__(race, seeds, n_views, graph)
         self._races = GpuRaces(race, graph.device)
-        self._stream = _stream(graph.device)
+        self._stream = own_stream(graph.device, "views")
         self.keep(torch.arange(len(seeds)))
 
     def keep(self, kept: Tensor) -> None:

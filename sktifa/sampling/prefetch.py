@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from itertools import count
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,16 +13,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from sktifa.device import own_stream
+
 __all__ = ["prefetch", "record_stream"]
 
 T = TypeVar("T")
-
-
-@cache
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """Return always the same streams: what each has freed is kept for itself alone."""
-    # Many small kernels with waits between them: they go first.
-    return torch.cuda.Stream(device, priority=-1)
 
 
 def prefetch(
@@ -46,7 +40,8 @@ def prefetch(
 
     def begin() -> None:
         if caller is not None:
-            own.stream = _stream(device, next(number))
+            # Many small kernels with waits between them: they go first.
+            own.stream = own_stream(device, "prefetch", next(number), priority=-1)
             own.stream.wait_stream(caller)
 
     def work(item: Any) -> T:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from sktifa.device import own_stream
 
 __all__ = ["capture", "side_stream", "snapshot"]
 
@@ -47,16 +48,11 @@ def side_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    stream = _stream(device)
+    stream = own_stream(device, "recording")
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         yield
     torch.cuda.current_stream(device).wait_stream(stream)
-
-
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
 
 
 def _captured(call: Callable[[], Any], device: torch.device) -> Callable[[], Any]:

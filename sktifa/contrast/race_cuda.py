@@ -24,7 +24,7 @@ __all__ = ["GpuRaces", "races_at_once"]
 _MOST_RACES = 1024
 # Bytes of scratch space at most, and for each node and edge added; and what two draws
 # come to, for each entry of a row.
-_MOST_SCRATCH = 1 << 30
+_MOST_SCRATCH = 1 << 32
 _OF_NODE, _OF_ADDED, _OF_ROW = 24 + 10, 17, 32
 # Neighbours that are looked at together.
 _BLOCK = 64

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sktifa.tensors.arrays import transposed_positions
-from sktifa.tensors.kernels import Drawn, has_triton, kernels_for
+from sktifa.tensors.kernels import Drawn, Halves, kernels_for
 from sktifa.tensors.sparse import index_tensor, value_tensor
 
 __all__ = ["Features", "dense_fill"]
@@ -31,9 +31,10 @@ def dense_fill(device: torch.device) -> float:
 class Features:
     """Node features on a device, sparse where most of them are zero.
 
-    `values` are the stored ones (CSR), or the dense matrix, which may be of float16.
-    The `pattern` is CSR, and where a device's kernels want it also the transposed
-    matrix, which the gradient of a weight matrix needs; None for dense features.
+    `values` are the stored ones (CSR), or the dense matrix. The `pattern` is CSR, and
+    where a device's kernels want it also the transposed matrix, which the gradient of a
+    weight matrix needs; None for dense features. `halves` are dense ones once more, as
+    a GPU multiplies them fastest; None for as they are.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Features:
         values: Tensor,
         shape: tuple[int, int],
         pattern: _Pattern | None = None,
+        halves: Halves | None = None,
     ) -> None:
         self.values, self.shape, self.pattern = values, shape, pattern
+        self.halves = halves
         self.kernels = kernels_for(values.device)
 
     @classmethod
@@ -70,17 +73,12 @@ class Features:
         """Where the values lie."""
         return self.values.device
 
-    def shortened(self) -> Features:
-        """Hold 0/1 and counts in 16 bits where a GPU multiplies them as a dense matrix.
-
-        What 16 bits hold exactly takes tensor cores two products in place of three.
-        """
-        if self.is_sparse or not (self.values.is_cuda and has_triton()):
+    def halved(self) -> Features:
+        """Be ready for many products, where a GPU multiplies a dense matrix."""
+        cut = getattr(self.kernels, "in_halves", None)
+        if self.is_sparse or cut is None:
             return self
-        short = self.values.half()
-        if not torch.equal(short.float(), self.values):
-            return self
-        return Features(_aligned(short), self.shape)
+        return Features(self.values, self.shape, halves=cut(self.values))
 
     def transform(self, weight: Tensor, drawn: Drawn | None = None) -> Tensor:
         """Multiply by the weights, (n_models, n_features, width), after dropout."""
@@ -90,7 +88,7 @@ class Features:
 
     def dense(self, drawn: Drawn | None = None) -> Tensor:
         """Return one model's dense matrix, after dropout: foreign modules want it."""
-        values = self.values.float()
+        values = self.values
         if self.pattern is not None:
             values = values.new_zeros(self.shape)
             values[self.pattern.row.long(), self.pattern.col.long()] = self.values
@@ -168,14 +166,12 @@ class _DenseProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, weight, features, drawn):  # noqa: ANN001, ANN205
-        ctx.arguments = features, drawn
-        values = features.values[None]
-        return features.kernels.matmul(values, weight, drawn=drawn)
+        x = features.values[None] if features.halves is None else features.halves
+        ctx.arguments = features.kernels, x, drawn
+        return features.kernels.matmul(x, weight, drawn=drawn)
 
     @staticmethod
     def backward(ctx, grad):  # noqa: ANN001, ANN205
-        features, drawn = ctx.arguments
-        of_weight = features.kernels.transposed_matmul(
-            features.values[None], grad.contiguous(), drawn=drawn
-        )
+        kernels, x, drawn = ctx.arguments
+        of_weight = kernels.transposed_matmul(x, grad.contiguous(), drawn=drawn)
         return of_weight, None, None

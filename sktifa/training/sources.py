@@ -85,7 +85,7 @@ class WholeGraph(Source):
         self.problems, self.device = list(problems), device
         first = problems[0]
         features = first.scaling(first.graph.features)
-        self.features = Features.from_matrix(features, device).shortened()
+        self.features = Features.from_matrix(features, device).halved()
         self.graph = Adjacency.from_csr(first.graph.adjacency, device)
         self.n_nodes = self.graph.n_nodes
         self.views: Views | None = None

@@ -16,7 +16,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["MOST_GRADIENT", "Drawn", "has_triton", "kernels_for"]
+__all__ = ["MOST_GRADIENT", "Drawn", "Halves", "has_triton", "kernels_for"]
 
 # A gradient counts as at most this for Adam: the square of a larger one is no float32.
 MOST_GRADIENT = 1e18
@@ -33,6 +33,17 @@ class Drawn:
 
     def __init__(self, seed: Tensor, keep: Tensor, scale: Tensor) -> None:
         self.seed, self.keep, self.scale = seed, keep.contiguous(), scale.contiguous()
+
+
+class Halves:
+    """A matrix of float32 as one or two of float16.
+
+    The sum of the `parts`, (n_parts, n_rows, at least n_columns), times `unit`, a power
+    of two of (1,), is the matrix, to 22 bits of its largest number at the least.
+    """
+
+    def __init__(self, parts: Tensor, unit: Tensor, n_columns: int) -> None:
+        self.parts, self.unit, self.n_columns = parts, unit, n_columns
 
 
 def kernels_for(device: torch.device) -> ModuleType:

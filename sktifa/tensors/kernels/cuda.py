@@ -9,8 +9,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 
-from sktifa.tensors.kernels import MOST_GRADIENT, Drawn
+from sktifa.tensors.kernels import MOST_GRADIENT, Drawn, Halves
 
 if TYPE_CHECKING:
     from sktifa.tensors.sparse import Adjacency
@@ -23,6 +24,7 @@ __all__ = [
     "copy_where",
     "csr_product",
     "drop",
+    "in_halves",
     "judge",
     "matmul",
     "propagate",
@@ -48,6 +50,11 @@ _PROGRAMS, _LEAST_NODES = 528, 128
 # Models that a kernel which reads all of them counts with at least, so that it is not
 # compiled anew for each number that is left of a stack.
 _MODELS = 64
+# Numbers that Triton takes for a whole number of vectors.
+_VECTOR = 16
+# Of numbers that are cut in halves: those that are 0 have the least of all.
+_LEAST_EXPONENT = 40
+_LEAST = tl.constexpr(_LEAST_EXPONENT)
 
 
 def csr_product(
@@ -526,52 +533,67 @@ def _add_messages(
     tl.atomic_add(out + at, message, mask=there, sem="relaxed")
 
 
-def matmul(x: Tensor, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+def in_halves(values: Tensor) -> Halves:
+    """Cut a matrix into halves, which tensor cores multiply twice as fast."""
+    unit = _unit_of(_largest_of(values[None]))
+    scaled = values / unit
+    first = scaled.half()
+    rest = (scaled - first.float()).half()
+    parts = [first, rest] if rest.any() else [first]
+    # Each row begins where vectors begin.
+    padded = [functional.pad(p, (0, -values.shape[1] % _VECTOR)) for p in parts]
+    return Halves(torch.stack(padded), unit, values.shape[1])
+
+
+def matmul(x: Tensor | Halves, weight: Tensor, *, drawn: Drawn | None = None) -> Tensor:
     """Multiply each model's matrices.
 
     Features, which all models share, are read once for all of them, and drawn in the
     tile that they are multiplied in.
     """
     n_models, n_features, width = weight.shape
-    if drawn is None and n_models == 1 and x.dtype == weight.dtype:
+    if drawn is None and n_models == 1 and isinstance(x, Tensor):
         return x @ weight
-    n_nodes = x.shape[1]
-    out = torch.empty(n_models, n_nodes, width, device=x.device)
+    left, right = _Left(x), _Right(weight, isinstance(x, Halves))
+    n_nodes = left.n_rows
+    out = torch.empty(n_models, n_nodes, width, device=weight.device)
     if not out.numel():
         return out
     units = _units_at_once(width)
     grid = triton.cdiv(n_nodes, _TILE) * n_models, triton.cdiv(width, units)
-    with torch.cuda.device_of(x):
+    with torch.cuda.device_of(weight):
         _model_product[grid](
-            x,
-            _halved(weight),
+            *left.given,
+            *right.given,
             out,
             *_draw_of(drawn),
             n_models,
             n_nodes,
             n_features,
-            x.stride(1),
-            x.stride(0) if len(x) > 1 else 0,
             width,
             DRAWN=drawn is not None,
+            PARTS=left.n_parts,
             NODES=_TILE,
             FEATURES=_STEP,
             UNITS=units,
             num_warps=_TILE // 16,
-            num_stages=2,
+            num_stages=3,
         )
     return out
 
 
-def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) -> Tensor:
+def transposed_matmul(
+    x: Tensor | Halves, grad: Tensor, *, drawn: Drawn | None = None
+) -> Tensor:
     """Multiply each model's transposed ``x`` by its ``grad``.
 
     The sum over nodes is cut into parts, which are added up in their order.
     """
     n_models, n_nodes, width = grad.shape
-    if drawn is None and n_models == 1 and x.dtype == grad.dtype:
+    if drawn is None and n_models == 1 and isinstance(x, Tensor):
         return x.mT @ grad
-    n_features = x.shape[2]
+    left = _Left(x)
+    n_features = left.n_columns
     if not n_nodes * n_features * width:
         return grad.new_zeros(n_models, n_features, width)
     units = _units_at_once(width)
@@ -581,27 +603,26 @@ def transposed_matmul(x: Tensor, grad: Tensor, *, drawn: Drawn | None = None) ->
     length = max(triton.cdiv(n_nodes, most_parts), _LEAST_NODES)
     length = triton.cdiv(length, _STEP) * _STEP
     n_parts = triton.cdiv(n_nodes, length)
-    out = torch.empty(n_parts, n_models, n_features, width, device=x.device)
+    out = torch.empty(n_parts, n_models, n_features, width, device=grad.device)
     grid = tiles * n_parts, triton.cdiv(width, units)
-    with torch.cuda.device_of(x):
+    with torch.cuda.device_of(grad):
         _transposed_product[grid](
-            x,
-            _halved(grad),
+            *left.given,
+            *_Right(grad, isinstance(x, Halves)).given,
             out,
             *_draw_of(drawn),
             n_models,
             n_nodes,
             n_features,
-            x.stride(1),
-            x.stride(0) if len(x) > 1 else 0,
             width,
             length,
             DRAWN=drawn is not None,
+            PARTS=left.n_parts,
             NODES=_STEP,
             FEATURES=features,
             UNITS=units,
             num_warps=features // 16,
-            num_stages=2,
+            num_stages=3,
         )
     return out[0] if n_parts == 1 else out.sum(0)
 
@@ -619,34 +640,98 @@ def _units_at_once(width: int) -> int:
     return max(16, min(triton.next_power_of_2(width), _MOST_UNITS))
 
 
-def _halved(factor: Tensor) -> Tensor:
-    """Lay a factor down as tensor cores take it.
+class _Left:
+    """A product's first factor: a matrix of each model, or one of all, or halves."""
 
-    They read the first 19 bits of a float32. So a number is cut in two halves, and each
-    half's matrix is transposed, and filled up with zeros to a whole number of steps.
+    def __init__(self, x: Tensor | Halves) -> None:
+        if isinstance(x, Halves):
+            self.n_parts, self.n_rows, _ = x.parts.shape
+            self.n_columns = x.n_columns
+            of_model, of_part = 0, x.parts.stride(0)
+            values, unit = x.parts, x.unit
+        else:
+            self.n_parts = 0
+            _, self.n_rows, self.n_columns = x.shape
+            of_model, of_part = x.stride(0) if len(x) > 1 else 0, 0
+            values, unit = x, None
+        self.given = values, unit, values.stride(1), of_model, of_part
+
+
+class _Right:
+    """A product's second factor, laid down as tensor cores take it.
+
+    A number of float32 is cut in two. Where the first factor is of 16 bits, so is each
+    of the two, after a division by a power of two that leaves the matrix's largest
+    number below the largest of 16 bits. Otherwise the two are of 32 bits, of which
+    tensor cores read the first 19. Each part is transposed, and filled up with zeros to
+    a whole number of steps.
     """
-    n_models, length, width = factor.shape
-    padded = triton.cdiv(length, _STEP) * _STEP
-    out = torch.empty(2, n_models, width, padded, device=factor.device)
-    units = min(triton.next_power_of_2(width), _STEP)
-    grid = padded // _STEP, triton.cdiv(width, units), n_models
-    _halve[grid](
-        factor,
-        out,
-        *factor.stride(),
-        length,
-        padded,
-        width,
-        LENGTH=_STEP,
-        UNITS=units,
-        num_warps=_WARPS,
+
+    def __init__(self, factor: Tensor, short: bool) -> None:
+        n_models, length, width = factor.shape
+        padded = triton.cdiv(length, _STEP) * _STEP
+        dtype = torch.float16 if short else torch.float32
+        out = factor.new_empty(2, n_models, width, padded, dtype=dtype)
+        largest = _largest_of(factor) if short else None
+        units = min(triton.next_power_of_2(width), _STEP)
+        grid = padded // _STEP, triton.cdiv(width, units), n_models
+        if out.numel():
+            _cut[grid](
+                factor,
+                largest,
+                out,
+                *factor.stride(),
+                length,
+                padded,
+                width,
+                SHORT=short,
+                LENGTH=_STEP,
+                UNITS=units,
+                num_warps=_WARPS,
+            )
+        self.given = out, largest
+
+
+def _largest_of(factor: Tensor) -> Tensor:
+    """Return the bits of each matrix's largest number, signs left out."""
+    factor, count = factor.contiguous(), factor[0].numel()
+    largest = torch.zeros(len(factor), dtype=torch.int32, device=factor.device)
+    if count:
+        at_once = 8 * _CHUNK
+        _largest[(triton.cdiv(count, at_once), len(factor))](
+            factor, largest, count, CHUNK=at_once, num_warps=_WARPS
+        )
+    return largest
+
+
+def _unit_of(largest: Tensor) -> Tensor:
+    """Return, as `_unit` does, what numbers are divided by before they are cut."""
+    exponent = (largest >> 23).clamp(_LEAST_EXPONENT, 254)
+    return ((exponent - 14) << 23).view(torch.float32)
+
+
+@triton.jit
+def _unit(largest):
+    exponent = tl.minimum(tl.maximum(largest >> 23, _LEAST), 254)
+    return ((exponent - 14) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _largest(factor, largest, count, CHUNK: tl.constexpr):
+    model = tl.program_id(1)
+    place = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    value = tl.load(
+        factor + model.to(tl.int64) * count + place, mask=place < count, other=0.0
     )
-    return out
+    # As whole numbers, bits are in the order of what they stand for; NaN is above all.
+    bits = tl.abs(value).to(tl.int32, bitcast=True)
+    tl.atomic_max(largest + model, tl.max(bits, 0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["length"])
-def _halve(
+def _cut(
     factor,
+    largest,
     out,
     of_model,
     of_place,
@@ -654,6 +739,7 @@ def _halve(
     length,
     padded,
     width,
+    SHORT: tl.constexpr,
     LENGTH: tl.constexpr,
     UNITS: tl.constexpr,
 ):
@@ -665,7 +751,12 @@ def _halve(
         mask=(place < length) & (unit < width),
         other=0.0,
     )
-    first, rest = _halves(value)
+    if SHORT:
+        value = value / _unit(tl.load(largest + model))
+        first = value.to(tl.float16)
+        rest = (value - first.to(tl.float32)).to(tl.float16)
+    else:
+        first, rest = _halves(value)
     out += (model * width + unit) * padded + place
     tl.store(out, first, mask=unit < width)
     out += tl.num_programs(2).to(tl.int64) * width * padded
@@ -683,7 +774,12 @@ def _halves(values):
 @triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
 def _model_product(
     x,
+    x_unit,
+    stride,
+    of_model,
+    of_part,
     halves,
+    largest,
     out,
     seed,
     keep,
@@ -693,10 +789,9 @@ def _model_product(
     n_models,
     n_nodes,
     n_features,
-    stride,
-    of_model,
     width,
     DRAWN: tl.constexpr,
+    PARTS: tl.constexpr,
     NODES: tl.constexpr,
     FEATURES: tl.constexpr,
     UNITS: tl.constexpr,
@@ -709,8 +804,9 @@ def _model_product(
     total = tl.zeros([NODES, UNITS], dtype=tl.float32)
     for first in range(0, n_features, FEATURES):
         feature = first + tl.arange(0, FEATURES)
-        values = _features(
+        values, rest = _features(
             x,
+            of_part,
             seed,
             keep,
             keep_of_model,
@@ -722,9 +818,11 @@ def _model_product(
             n_features,
             stride,
             DRAWN,
+            PARTS,
         )
         total = _dot(
             values,
+            rest,
             halves,
             feature,
             unit,
@@ -733,10 +831,9 @@ def _model_product(
             n_models,
             padded,
             width,
-            x.dtype.element_ty == tl.float16,
+            PARTS,
         )
-    if DRAWN:
-        total *= tl.load(scale + model)
+    total = _scaled(total, x_unit, largest, scale, model, DRAWN, PARTS)
     row = model * n_nodes + node
     tl.store(
         out + row[:, None] * width + unit[None, :],
@@ -748,7 +845,12 @@ def _model_product(
 @triton.jit(do_not_specialize=["n_models", "n_nodes", "keep_of_model", "keep_of_node"])
 def _transposed_product(
     x,
+    x_unit,
+    stride,
+    of_model,
+    of_part,
     halves,
+    largest,
     out,
     seed,
     keep,
@@ -758,11 +860,10 @@ def _transposed_product(
     n_models,
     n_nodes,
     n_features,
-    stride,
-    of_model,
     width,
     length,
     DRAWN: tl.constexpr,
+    PARTS: tl.constexpr,
     NODES: tl.constexpr,
     FEATURES: tl.constexpr,
     UNITS: tl.constexpr,
@@ -778,8 +879,9 @@ def _transposed_product(
     total = tl.zeros([FEATURES, UNITS], dtype=tl.float32)
     for first in range(part * length, min(part * length + length, n_nodes), NODES):
         node = first + tl.arange(0, NODES)
-        values = _features(
+        values, rest = _features(
             x,
+            of_part,
             seed,
             keep,
             keep_of_model,
@@ -791,9 +893,11 @@ def _transposed_product(
             n_features,
             stride,
             DRAWN,
+            PARTS,
         )
         total = _dot(
             tl.trans(values),
+            tl.trans(rest),
             halves,
             node,
             unit,
@@ -802,10 +906,9 @@ def _transposed_product(
             n_models,
             padded,
             width,
-            x.dtype.element_ty == tl.float16,
+            PARTS,
         )
-    if DRAWN:
-        total *= tl.load(scale + model)
+    total = _scaled(total, x_unit, largest, scale, model, DRAWN, PARTS)
     row = (part * n_models + model) * n_features + feature
     tl.store(
         out + row[:, None] * width + unit[None, :],
@@ -817,6 +920,7 @@ def _transposed_product(
 @triton.jit
 def _features(
     x,
+    of_part,
     seed,
     keep,
     keep_of_model,
@@ -828,30 +932,39 @@ def _features(
     n_features,
     stride,
     DRAWN: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """Read a tile of features, and drop what the model drops, as `_drop` does.
 
+    They come in two parts, the second of which is the first again where there is one.
     What lies beyond a row's features, up to the next row, is read with it.
     """
     is_node = node < n_nodes
-    values = tl.load(
-        x + node.to(tl.int64)[:, None] * stride + feature[None, :],
-        mask=is_node[:, None] & (feature < stride)[None, :],
-        other=0.0,
-    )
+    there = is_node[:, None] & (feature < stride)[None, :]
+    x += node.to(tl.int64)[:, None] * stride + feature[None, :]
+    values = tl.load(x, mask=there, other=0.0)
     if DRAWN:
         keep += model * keep_of_model + node * keep_of_node
         chance = tl.load(keep, mask=is_node, other=0.0)[:, None]
         # Of 24 bits: as whole numbers they are compared sooner.
         limit = tl.ceil(chance * (1 << 24)).to(tl.uint32)
         draw = _bits(tl.load(seed + model), node[:, None] * n_features + feature) >> 8
-        values = tl.where(draw < limit, values, 0.0)
-    return values.to(tl.float32)
+        kept = draw < limit
+        values = tl.where(kept, values, 0.0)
+    rest = values
+    if PARTS == 0:
+        values, rest = _halves(values)
+    elif PARTS == 2:
+        rest = tl.load(x + of_part, mask=there, other=0.0)
+        if DRAWN:
+            rest = tl.where(kept, rest, 0.0)
+    return values, rest
 
 
 @triton.jit
 def _dot(
-    values,
+    left_first,
+    left_rest,
     halves,
     place,
     unit,
@@ -860,14 +973,14 @@ def _dot(
     n_models,
     padded,
     width,
-    SHORT: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """Add a product of tiles, about as exact as float32's, to a total.
 
-    Values that are `SHORT` have no second half. At the end is an addition, so that the
-    product is there before the next tile is drawn: tensor cores read the values from
-    registers while they multiply, and a product that is left running meanwhile has them
-    overwritten (Triton 3.6 does not see that).
+    At the end is an addition, so that the product is there before the next tile is
+    drawn: tensor cores read the values from registers while they multiply, and a
+    product that is left running meanwhile has them overwritten (Triton 3.6 does not see
+    that).
     """
     halves += model * width * padded + unit.to(tl.int64)[:, None] * padded
     halves += place[None, :]
@@ -875,13 +988,28 @@ def _dot(
     right_first = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
     halves += n_models.to(tl.int64) * width * padded
     right_rest = tl.trans(tl.load(halves, mask=is_unit, other=0.0))
-    if SHORT:
-        left_first = values
-    else:
-        left_first, left_rest = _halves(values)
+    if PARTS != 1:
         total = tl.dot(left_rest, right_first, total, input_precision="tf32")
     total = tl.dot(left_first, right_rest, total, input_precision="tf32")
     return tl.dot(left_first, right_first, total, input_precision="tf32") + 0.0
+
+
+@triton.jit
+def _scaled(
+    total,
+    x_unit,
+    largest,
+    scale,
+    model,
+    DRAWN: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    if PARTS > 0:
+        total *= tl.load(x_unit)
+        total *= _unit(tl.load(largest + model))
+    if DRAWN:
+        total *= tl.load(scale + model)
+    return total
 
 
 @triton.jit

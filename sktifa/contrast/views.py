@@ -63,7 +63,7 @@ class Views:
         self._n_used = 0
         self._n_asked = 0
         self._ahead: deque[Callable[[], LaidOut]] = deque()
-        for _ in range(2):
+        for _ in range(draws.n_ahead):
             self._ask()
         room = self._race.room(n_views * len(seeds), graph.device)
         shape = n_views, len(seeds)
@@ -164,6 +164,8 @@ class _Draws:
     """Draws the views of some epochs, while others are trained on."""
 
     n_epochs = 1
+    # How often it is asked for some before they are wanted.
+    n_ahead = 2
 
     def __init__(
         self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
@@ -253,6 +255,9 @@ def _ranges(n: int, n_parts: int) -> list[tuple[int, int]]:
 
 
 class _OnGpu(_Draws):
+    # Some epochs are many: what is drawn ahead of the last one is drawn in vain.
+    n_ahead = 1
+
     def __init__(
         self, race: Race, seeds: Tensor, n_views: int, graph: Adjacency
     ) -> None:

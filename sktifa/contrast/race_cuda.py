@@ -21,10 +21,10 @@ from sktifa.tensors.hashing import FACTORS, KEY_STEP, STEP, exponential, mixed
 __all__ = ["GpuRaces", "races_at_once"]
 
 # Races side by side: more of them slow down one another.
-_MOST_RACES = 1024
+_MOST_RACES = 2048
 # Bytes of scratch space at most, and for each node and edge added; and what two draws
 # come to, for each entry of a row.
-_MOST_SCRATCH = 1 << 32
+_MOST_SCRATCH = 1 << 33
 _OF_NODE, _OF_ADDED, _OF_ROW = 24 + 10, 17, 32
 # Neighbours that are looked at together.
 _BLOCK = 64

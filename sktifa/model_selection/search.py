@@ -492,14 +492,18 @@ def _evaluate_stack(
     device = resolve_device(tasks[0][0].device)
     # What is fitted here goes when the stack is scored.
     tasks = [(copy(estimator), train, test) for estimator, train, test in tasks]
+    # Candidates are tried on the same parts, which are cut once.
+    cut: dict[int, tuple[Any, Any, dict[str, Any]]] = {}
 
     def prepared(task: tuple[Any, Any, Any]) -> Problem | Exception:
         estimator, train, _ = task
         if getattr(estimator, "memory", "") is None:
             estimator.memory = memory
         try:
-            X_train, y_train = _safe_split(estimator, X, y, train)
-            given = _check_method_params(X, params=fit_params, indices=train)
+            if id(train) not in cut:
+                given = _check_method_params(X, params=fit_params, indices=train)
+                cut[id(train)] = *_safe_split(estimator, X, y, train), given
+            X_train, y_train, given = cut[id(train)]
             return prepare(estimator, X_train, y_train, device, **given)
         except Exception as error:
             return error

@@ -13,6 +13,7 @@ epoch of TIFA-GCL takes three forward passes.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -62,9 +63,9 @@ _FEWEST_A_THREAD, _MOST_A_THREAD = 4, 16
 _FLOATS_A_THREAD = 1 << 22
 _MOST_MODELS = 256
 _MEMORY_SHARE = 0.6
-# Epochs' worth of work on models that have stopped before the others go on without
-# them: on CUDA these have to be recorded anew, which costs as much.
-_WASTE = {"cuda": 20.0}
+# Seconds for models that have stopped before the others go on without them: on CUDA
+# these have to be recorded anew, which takes as long.
+_WASTE = {"cuda": 0.03}
 
 # What may be watched on the validation nodes: cross-entropy at the best of these
 # temperatures, as it is, and accuracy.
@@ -681,8 +682,8 @@ class Run:
         history: list[tuple[NDArray[np.intp], NDArray[np.float32]]],
     ) -> None:
         """Train until the last model has stopped."""
-        waste = 0.0
         self.record()
+        waste, last = 0.0, time.perf_counter()
         while True:
             reader.put(self.ids, self._evaluate())
             arrived = reader.take()
@@ -698,17 +699,19 @@ class Run:
                 raise KeyboardInterrupt
             self.source.advance()
             self._update()
-            share = running.mean()
-            waste += 1 - share
-            if share <= 0.8 and waste > _WASTE.get(self.device.type, 0):
+            share, now = running.mean(), time.perf_counter()
+            waste += (1 - share) * (now - last)
+            last = now
+            enough = waste > _WASTE.get(self.device.type, 0)
+            if share <= 0.8 and distributed.agree(enough):
                 history += reader.take(everything=True)
                 running = history[-1][1][3] > 0
                 if not running.any():
                     break
                 self.forget_recordings()
                 self._leave_out(running)
-                waste = 0.0
                 self.record()
+                waste, last = 0.0, time.perf_counter()
 
     def _tell(self, history: Sequence[Any]) -> bool:
         """Tell the caller of the epoch that is over; return whether he stops it."""

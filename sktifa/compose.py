@@ -269,8 +269,11 @@ class OnFeatures(
         """Return features, of all nodes or some, in a form the transformer takes."""
         matrix = graph.features if nodes is None else graph.features[nodes]
         if sp.issparse(matrix):
-            takes_sparse = get_tags(self.transformer).input_tags.sparse
-            return matrix if takes_sparse else matrix.toarray()
+            if not get_tags(self.transformer).input_tags.sparse:
+                return matrix.toarray()
+            # Compiled code, such as that of PolynomialFeatures, takes no arrays that it
+            # may not write to; the graph's own are not to be written to.
+            return matrix.copy() if nodes is None else matrix
         if graph.feature_names is None:
             return matrix
         try:

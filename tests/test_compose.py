@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
+    PolynomialFeatures,
     StandardScaler,
     TargetEncoder,
 )
@@ -145,6 +146,22 @@ def test_sparse_features_stay_sparse_where_the_transformer_takes_them():
     assert OnFeatures(TruncatedSVD(3)).fit_transform(graph).n_features == 3
     centred = OnFeatures(StandardScaler()).fit_transform(graph).features
     np.testing.assert_allclose(centred.mean(axis=0), 0, atol=1e-5)
+
+
+def test_compiled_transformers_get_sparse_features_that_they_may_write_to():
+    graph = G.with_features(sparse.csr_array(np.maximum(G.features, 0)))
+    before = graph.features.copy()
+    made = OnFeatures(PolynomialFeatures()).fit_transform(graph).features
+    expected = PolynomialFeatures().fit_transform(before.toarray())
+    np.testing.assert_allclose(made.toarray(), expected, rtol=1e-6)
+
+    class Careless(MaxAbsScaler):
+        def transform(self, X):
+            X.data[:] = 0
+            return X
+
+    assert OnFeatures(Careless()).fit_transform(graph).features.sum() == 0
+    assert (graph.features != before).nnz == 0
 
 
 def test_columns_have_names():

@@ -29,6 +29,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from torch_geometric.data import Data, HeteroData
 
+from sktifa import GNNClassifier
 from sktifa.exceptions import (
     GraphError,
     GraphWarning,
@@ -368,6 +369,29 @@ def test_columns_of_an_adjacency_follow_its_rows():
         Graph(pd.DataFrame(TRIANGLE, columns=NAMES))
     with pytest.raises(GraphError, match="other names than node_names"):
         Graph(frame, node_names=["c", "b", "a"])
+
+
+@pytest.mark.parametrize(
+    "container", [np.array, pd.DataFrame, sp.csr_array, sp.coo_matrix, torch.tensor]
+)
+def test_features_too_small_for_float32_are_told_of(container):
+    values = np.random.default_rng(0).uniform(0.5, 1, (4, 3))
+    edges, values[2, 1] = 1 - np.eye(4), 0
+    scaled = values * [1.0, 1e-300, -1e-40]
+    with pytest.warns(GraphWarning, match="of 2 features, the first is 1.*scale them"):
+        Graph(edges, container(scaled))
+    with pytest.warns(GraphWarning, match="of feature 1 are below 1.2e-38"):
+        Graph(edges, container(values * [1.0, 1e-300, 1e-30]))
+    with pytest.warns(GraphWarning, match="of feature 1 are below"):
+        GNNClassifier(max_iter=1, device="cpu").fit(
+            container(values * [1.0, 1e-300, 1.0]), [0, 1, 0, 1]
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Graph(edges, container(scaled / np.abs(scaled).max(axis=0)))
+        Graph(edges, container(values * [1.0, 0.0, 1.0]))  # nothing is lost
+        values[0, 1] = 1e-300  # a value is, as others round too
+        Graph(edges, container(values))
 
 
 def test_rows_of_features_follow_the_nodes():

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from sktifa.checks import check_rows
 from sktifa.exceptions import GraphError
 from sktifa.graph.container import Graph
+from sktifa.graph.features import warn_of_lost
 
 __all__ = ["as_graph", "is_feature_matrix", "validated"]
 
@@ -62,13 +63,11 @@ def validated(estimator: Any, X: Any, *, reset: bool = True) -> Any:
     With `reset` it takes note of the features' number and names, as in a fit.
     """
     if is_feature_matrix(X):
-        return validate_data(
-            estimator,
-            check_rows(X),
-            accept_sparse="csr",
-            dtype=np.float32,
-            reset=reset,
+        rows = validate_data(
+            estimator, check_rows(X), accept_sparse="csr", dtype=np.float32, reset=reset
         )
+        warn_of_lost(X, rows)
+        return rows
     graph = as_graph(X)
     if reset:
         estimator.n_features_in_ = graph.n_features

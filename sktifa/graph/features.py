@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from sktifa.checks import as_numbers, place_of
-from sktifa.exceptions import GraphError, StorageError
+from sktifa.callers import user_level
+from sktifa.checks import as_array, as_numbers, check_sparse, is_sparse, place_of
+from sktifa.exceptions import GraphError, GraphWarning, StorageError
 from sktifa.graph.adjacency import as_float32
 from sktifa.graph.names import called, plural
 
-__all__ = ["as_dense", "clean_features", "clean_names", "copy_of_rows"]
+__all__ = ["as_dense", "clean_features", "clean_names", "copy_of_rows", "warn_of_lost"]
 
 # Entries looked at together when a feature matrix is checked, so that a memory
 # map larger than the memory is never held whole.
@@ -55,8 +57,9 @@ def clean_features(
             at = int(np.isfinite(matrix.data).argmin())
             row, column = place_of(matrix, at)
             raise _not_finite(matrix.data[at], called(row, node_names), column, names)
+        warn_of_lost(features, matrix)
         return matrix, names
-    matrix = np.ascontiguousarray(as_float32(matrix))
+    given, matrix = matrix, np.ascontiguousarray(as_float32(matrix))
     step = max(1, _BLOCK // matrix.shape[1])
     for start in range(0, len(matrix), step):
         finite = np.isfinite(matrix[start : start + step])
@@ -66,7 +69,37 @@ def clean_features(
             raise _not_finite(
                 matrix[row, column], called(row, node_names), int(column), names
             )
+    warn_of_lost(given, matrix)
     return matrix, names
+
+
+def warn_of_lost(given: Any, matrix: NDArray[np.float32] | sp.csr_array) -> None:
+    """Warn of columns that were numbers, and in float32 are too small to be any."""
+    is_cast = not str(getattr(given, "dtype", "")).endswith("float32")
+    if not is_cast or not matrix.shape[0]:
+        return
+    least = np.finfo(np.float32).smallest_normal
+    if sp.issparse(matrix) and np.abs(matrix.data).min(initial=1) >= least:
+        return  # before a look at columns, which takes longer
+    highest, lowest = (as_dense(m) for m in (matrix.max(axis=0), matrix.min(axis=0)))
+    columns = np.flatnonzero(np.maximum(highest, -lowest) < least)
+    if not len(columns):
+        return
+    if is_sparse(given):
+        exact: Any = check_sparse(given, "features", dtype=np.float64)
+    else:
+        exact = as_array(given, "features").astype(np.float64, copy=False)
+    lost = columns[as_dense(exact[:, columns] != 0).any(axis=0)]
+    if len(lost):
+        which = f"feature {lost[0]}"
+        if len(lost) > 1:
+            which = f"{len(lost):,} features, the first is {lost[0]},"
+        warnings.warn(
+            f"all values of {which} are below {least:.1e} and count as 0 in float32: "
+            "scale them, such as by features / np.abs(features).max(axis=0)",
+            GraphWarning,
+            stacklevel=user_level(),
+        )
 
 
 def _not_finite(

@@ -229,6 +229,20 @@ SECTIONS = {
         _FIT_ABOUT,
         _FIT,
     ),
+    **{
+        f"speed_before_{where}": Section(
+            f"Fits beside those of an earlier revision, {title}",
+            f"python -m benchmarks.speed.before{option} --checkout ../before "
+            "--before 2c0a3a4",
+            "Whole fits of as many epochs, in the revision in which one model and "
+            "stacks were trained by two engines and in this one, by turns.",
+        )
+        for where, title, option in (
+            ("2_threads_cpu", "two cores", ""),
+            ("16_threads_cpu", "sixteen cores", ""),
+            ("gpu", "a GPU", " --device cuda"),
+        )
+    },
     "speed_busy_cpu": Section(
         "Small fits on a busy machine",
         "python -m benchmarks.speed.busy",

@@ -91,10 +91,7 @@ class Contrast(Objective):
         )
         parts, rates = self._weigh(arrived, self._least_trust(evidence))
         perturber = GraphPerturber(
-            graph.adjacency,
-            rates.numpy(),
-            **vars(self._perturbation_settings()),
-            arcs=graph.derived(_arcs),
+            graph.derived(_arcs), rates.numpy(), **vars(self._perturbation_settings())
         )
         parts["target"] = replace(parts["target"], **self._sizes(arrived, evidence))
         parts["pairs"] = self._pair_sets(evidence, arrived, device, rng)

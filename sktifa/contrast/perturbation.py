@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from sktifa.checks import as_numbers, check_count, check_real, check_sparse
@@ -31,9 +31,16 @@ from sktifa.exceptions import (
     ParameterError,
     PerturbationWarning,
 )
-from sktifa.tensors.arrays import transposed_positions
+from sktifa.tensors.jit import njit
 
-__all__ = ["Arcs", "GraphPerturber", "Perturbation", "PerturbationSettings", "arcs_of"]
+__all__ = [
+    "Arcs",
+    "GraphPerturber",
+    "Perturbation",
+    "PerturbationSettings",
+    "arcs_of",
+    "paired",
+]
 
 # Bytes that are there, without a look at the memory: it takes milliseconds.
 _FEW = 1 << 26
@@ -97,27 +104,43 @@ def arcs_of(adjacency: csr_array) -> Arcs:
             "Graph(adjacency).adjacency is one."
         )
     check_sparse(adjacency, "adjacency")
-    rows = np.repeat(
-        np.arange(adjacency.shape[0], dtype=adjacency.indices.dtype),
-        np.diff(adjacency.indptr),
-    )
-    columns = adjacency.indices
-    # Stored arcs are ordered by (row, column): ordered by (column, row), the k-th one
-    # is the reverse of the k-th stored.
-    reverse = transposed_positions(adjacency).data
-    wrong = (columns[reverse] != rows) | (rows[reverse] != columns) | (rows == columns)
-    if wrong.any():
-        first = int(np.argmax(wrong))
+    return paired(adjacency.indptr, adjacency.indices)
+
+
+def paired(indptr: NDArray[np.integer], indices: NDArray[np.integer]) -> Arcs:
+    """Pair the arcs of a symmetric pattern, or say which arc has no reverse."""
+    crow, col = indptr.astype(np.int64), indices.astype(np.int32)
+    reverse = np.empty(len(col), np.int32 if len(col) < 2**31 else np.int64)
+    wrong = _pair(crow, col, reverse)
+    if wrong >= 0:
+        row = np.searchsorted(crow, wrong, "right") - 1
         raise GraphError(
             "The adjacency must be symmetric, without diagonal, duplicates or unsorted "
-            f"indices; this fails at arc ({rows[first]}, {columns[first]}), or at "
-            "another arc of these nodes. Graph(adjacency).adjacency mends it."
+            f"indices; this fails at arc ({row}, {col[wrong]}), or at another arc of "
+            "these nodes. Graph(adjacency).adjacency mends it."
         )
-    return Arcs(
-        torch.from_numpy(adjacency.indptr.astype(np.int64)),
-        torch.from_numpy(columns.astype(np.int32)),
-        torch.from_numpy(reverse),
-    )
+    return Arcs(*(torch.from_numpy(part) for part in (crow, col, reverse)))
+
+
+@njit()
+def _pair(crow, col, reverse):  # noqa: ANN001, ANN202
+    """Find each arc's reverse; return the first arc that has none, or -1."""
+    n_nodes = len(crow) - 1
+    met = np.zeros(n_nodes, np.int64)
+    for node in range(n_nodes):
+        last = -1
+        for arc in range(crow[node], crow[node + 1]):
+            other = col[arc]
+            if other <= last or other == node or other >= n_nodes:
+                return arc
+            # Nodes come in order, as they stand in the other's row.
+            back = crow[other] + met[other]
+            if back >= crow[other + 1] or col[back] != node:
+                return arc
+            reverse[arc] = back
+            met[other] += 1
+            last = other
+    return -1
 
 
 class GraphPerturber:
@@ -140,8 +163,8 @@ class GraphPerturber:
     multiplied by `decay` (d_r); with 0 they are never drawn. Masking features is left
     to the training step.
 
-    `adjacency` is symmetric, without diagonal, indices sorted, and isn't changed; its
-    weights play no part. `arcs` is what `arcs_of` returns, where that is known already.
+    `graph` is a symmetric adjacency, without diagonal, indices sorted, or the arcs of
+    one. It isn't changed; its weights play no part.
 
     Examples
     --------
@@ -156,7 +179,7 @@ class GraphPerturber:
 
     def __init__(
         self,
-        adjacency: csr_array,
+        graph: csr_array | Arcs,
         loss_weights: ArrayLike,
         *,
         sharpness: float = 1.0,
@@ -166,11 +189,9 @@ class GraphPerturber:
         edges_removed: int = 2,
         decay: float = 0.5,
         decay_hops: int = 1,
-        arcs: Arcs | None = None,
     ) -> None:
-        if arcs is None:
-            arcs = arcs_of(adjacency)
-        n_nodes = adjacency.shape[0]
+        arcs = graph if isinstance(graph, Arcs) else arcs_of(graph)
+        n_nodes, n_arcs = len(arcs.crow) - 1, len(arcs.col)
         weights = np.asarray(as_numbers(loss_weights, "loss_weights"), dtype=np.float64)
         if weights.shape != (n_nodes,):
             raise ParameterError(
@@ -206,7 +227,7 @@ class GraphPerturber:
         n_drawn = round(perturbed_nodes * n_nodes)
         n_added, n_removed = min(int(edges_added), most), min(int(edges_removed), most)
         widths = Widths(
-            2 * min(n_drawn * n_removed, adjacency.nnz // 2), n_drawn * n_added, n_drawn
+            2 * min(n_drawn * n_removed, n_arcs // 2), n_drawn * n_added, n_drawn
         )
         if 40 * widths.added > _FEW and 40 * widths.added > free_memory():
             raise NotEnoughMemoryError(
@@ -217,7 +238,7 @@ class GraphPerturber:
         hops = 0 if decay == 1 else min(int(decay_hops), n_nodes)
         self._max_flips = np.inf
         if perturbation_rate is not None:
-            self._max_flips = perturbation_rate * adjacency.nnz / 2
+            self._max_flips = perturbation_rate * n_arcs / 2
         self.race = Race(
             arcs.crow,
             arcs.col,

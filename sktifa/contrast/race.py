@@ -137,12 +137,12 @@ class Race:
         fill = np.repeat([self.n_arcs, -1, -1, self.n_nodes], parts)
         bounds = np.cumsum(parts)[:-1]
         rates, changed, n_flips = self.rates.numpy(), rows.numpy(), flips.numpy()
-        times, of_node, ends, kept, added_kept = self._scratch()
+        times, lists, stamps, ends, kept, added_kept = self._scratch()
         for i, (model, key) in enumerate(
             zip(models.tolist(), keys.tolist(), strict=True)
         ):
             changed[i] = fill
-            of_node[:], kept[:] = -1, True
+            stamps[:], kept[:] = -1, True
             n_flips[i] = _race(
                 *shared,
                 rates[model],
@@ -151,7 +151,8 @@ class Race:
                 *self.limits[model].tolist(),
                 *np.split(changed[i], bounds),
                 *times,
-                *of_node,
+                *lists,
+                *stamps,
                 *ends,
                 kept,
                 added_kept,
@@ -160,13 +161,15 @@ class Race:
     def _scratch(self) -> tuple[NDArray[Any], ...]:
         """Return room for a race to work in.
 
-        Two times and six numbers of each node, two numbers of each end of an added
-        edge, which arcs are kept, and which added edges.
+        Two times of each node, five lists of nodes or arcs, three numbers of each node
+        that begin at -1, two numbers of each end of an added edge, which arcs are kept,
+        and which added edges.
         """
         n_added = int((self.counts[:, 0] * self.counts[:, 1]).max())
         return (
             np.empty((2, self.n_nodes)),
-            np.empty((6, self.n_nodes), np.int64),
+            np.empty((5, self.n_nodes + 1), np.int64),
+            np.empty((3, self.n_nodes), np.int64),
             np.empty((2, 2 * n_added), np.int64),
             np.empty(self.n_arcs, np.bool_),
             np.empty(n_added, np.bool_),
@@ -281,6 +284,54 @@ def _slow_down(node, now, decay, hops, crow, col, clocks, visited, queue):
             break
 
 
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _bucket_of(clock, begin, scale, n_buckets):
+    """Return where a clock belongs; after all buckets come those beyond."""
+    place = (clock - begin) * scale
+    return np.int64(place) if place < n_buckets else n_buckets
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _deal(wanted, clocks, first, after):
+    """Deal the nodes beyond all buckets anew; return where these begin, and 1 / width.
+
+    They reach about twice as far as it would take to draw those that are wanted, if no
+    clock moved any more. A width of infinity: there are no nodes that can be drawn.
+    """
+    count, begin, beyond = 0, np.inf, -1
+    node = first[-1]
+    while node >= 0:
+        following, clock = after[node], clocks[node]
+        if clock < np.inf:
+            after[node], beyond = beyond, node
+            begin = min(begin, clock)
+            count += 1
+        node = following
+    if count == 0:
+        return 0.0, 0.0
+    step = count // 512 + 1
+    some = np.empty((count - 1) // step + 1)
+    node = beyond
+    for place in range(count):
+        if place % step == 0:
+            some[place // step] = clocks[node]
+        node = after[node]
+    some.sort()
+    n_buckets = len(first) - 1
+    reach = some[min(len(some) - 1, len(some) * wanted // count)] - begin
+    scale = n_buckets / (2 * reach)
+    if not 0 < scale < np.inf:  # as good as together
+        scale = 1.0
+    first[:] = -1
+    node = beyond
+    while node >= 0:
+        following = after[node]
+        bucket = _bucket_of(clocks[node], begin, scale, n_buckets)
+        after[node], first[bucket] = first[bucket], node
+        node = following
+    return begin, scale
+
+
 @njit(error_model="numpy")
 def _race(
     crow,
@@ -301,10 +352,12 @@ def _race(
     clocks,
     keys,
     heap,
-    adjacent,
-    visited,
+    first,
+    after,
     queue,
     incident,
+    adjacent,
+    visited,
     last,
     ends,
     following,
@@ -324,32 +377,56 @@ def _race(
     clock_key, choice_key = _mixed(key, np.int64(0)), _mixed(key, np.int64(1))
     n_choices = np.int64(0)
 
-    # Clocks only ever move back. So a key in the heap is a lower bound of its
-    # node's clock, and is brought up to date when it comes to the top.
+    # Clocks only ever move back. So a node's bucket, and its key in the heap, are lower
+    # bounds, and are brought up to date when it is their turn. In the heap are those of
+    # the bucket in turn alone: one or two, mostly.
+    first[:] = -1
     for node in range(n_nodes):
-        heap[node] = node
         share = ((_mixed(clock_key, node) >> 11) & ((1 << 53) - 1)) * 2.0**-53
         clocks[node] = np.inf
         if rates[node] > 0:
             clocks[node] = -math.log1p(-share) / rates[node]
-        keys[node] = clocks[node]
-    size = n_nodes
-    for position in range(size // 2 - 1, -1, -1):
-        _sift_down(heap, keys, position, size)
+        after[node], first[n_nodes] = first[n_nodes], node
+    bucket, size = n_nodes, 0
+    begin = scale = 0.0
 
-    while n_drawn < max_nodes and flips < max_flips and size > 0:
+    while n_drawn < max_nodes and flips < max_flips:
+        if size == 0:
+            bucket += 1
+            while bucket < n_nodes and first[bucket] < 0:
+                bucket += 1
+            if bucket >= n_nodes:
+                begin, scale = _deal(max_nodes - n_drawn, clocks, first, after)
+                if scale == 0:  # only nodes of rate 0 are left
+                    break
+                bucket = 0
+            node, first[bucket] = first[bucket], -1
+            while node >= 0:
+                further = after[node]
+                later = _bucket_of(clocks[node], begin, scale, n_nodes)
+                if later > bucket:
+                    after[node], first[later] = first[later], node
+                else:
+                    heap[size], keys[node] = node, clocks[node]
+                    size += 1
+                node = further
+            for position in range(size // 2 - 1, -1, -1):
+                _sift_down(heap, keys, position, size)
+            continue
         node = heap[0]
         now = keys[node]
-        if clocks[node] > now:
+        later = _bucket_of(clocks[node], begin, scale, n_nodes)
+        if clocks[node] > now and later == bucket:
             keys[node] = clocks[node]
             _sift_down(heap, keys, np.int64(0), size)
             continue
-        if now == np.inf:  # only nodes of rate 0 are left
-            break
         size -= 1
         heap[0] = heap[size]
         if size > 0:
             _sift_down(heap, keys, np.int64(0), size)
+        if later > bucket:
+            after[node], first[later] = first[later], node
+            continue
         drawn[n_drawn] = node
         n_drawn += 1
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from sktifa.contrast.pairs import PairSettings, anchor_pairs
-from sktifa.contrast.perturbation import GraphPerturber, PerturbationSettings
+from sktifa.contrast.perturbation import (
+    GraphPerturber,
+    PerturbationSettings,
+    paired,
+)
 
 __all__ = [
     "PairSettings",
@@ -44,11 +47,8 @@ def perturb(
     CSR pattern of int32, columns ascending, with the loss weights (w) of its nodes.
     """
     n = len(crow) - 1
-    pattern = sparse.csr_array(
-        (np.ones(len(col), np.float32), col.cpu().numpy(), crow.cpu().numpy()),
-        shape=(n, n),
-    )
-    perturber = GraphPerturber(pattern, weights.cpu().numpy(), **vars(settings))
+    arcs = paired(crow.cpu().numpy(), col.cpu().numpy())
+    perturber = GraphPerturber(arcs, weights.cpu().numpy(), **vars(settings))
     view = perturber.draw(np.random.default_rng(seed))
     nodes, removed, added = (
         torch.from_numpy(part).to(crow.device)

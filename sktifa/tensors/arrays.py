@@ -14,7 +14,7 @@ from torch import Tensor
 from sktifa.checks import as_numbers
 from sktifa.exceptions import GraphError
 
-__all__ = ["ArrayOrTensor", "as_tensor", "like", "row_blocks", "transposed_positions"]
+__all__ = ["ArrayOrTensor", "as_tensor", "like", "row_blocks"]
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray[Any], Tensor)
 
@@ -52,13 +52,6 @@ class _Alias:
 def like(given: ArrayOrTensor, result: Tensor) -> ArrayOrTensor:
     """Return a result as what was given: a tensor, or else an array."""
     return result if isinstance(given, Tensor) else result.numpy()
-
-
-def transposed_positions(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Transpose a matrix of which each value is its position in the stored ones."""
-    position = np.arange(matrix.nnz, dtype=matrix.indptr.dtype)
-    numbered = (position, matrix.indices, matrix.indptr)
-    return sparse.csr_array(numbered, shape=matrix.shape).T.tocsr()
 
 
 def row_blocks(n_rows: int, width: int) -> list[slice]:

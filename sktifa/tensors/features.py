@@ -10,7 +10,6 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
-from sktifa.tensors.arrays import transposed_positions
 from sktifa.tensors.kernels import Drawn, Halves, kernels_for
 from sktifa.tensors.sparse import index_tensor, value_tensor
 
@@ -122,7 +121,9 @@ class _Pattern:
 
 def _transposed(matrix: sparse.csr_array, device: torch.device) -> tuple[Tensor, ...]:
     """Return a transposed matrix's CSR arrays, and where each value stood before."""
-    order = transposed_positions(matrix)
+    position = np.arange(matrix.nnz, dtype=matrix.indptr.dtype)
+    numbered = (position, matrix.indices, matrix.indptr)
+    order = sparse.csr_array(numbered, shape=matrix.shape).T.tocsr()
     return (
         index_tensor(order.indptr, device),
         index_tensor(order.indices, device),

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
-from sktifa.contrast.perturbation import GraphPerturber
+from sktifa.contrast.perturbation import GraphPerturber, paired
 from sktifa.exceptions import (
     GraphError,
     NotEnoughMemoryError,
@@ -447,3 +447,29 @@ def test_adjacency_is_a_sound_csr_array():
     broken.indices[0] = 10**8
     with pytest.raises(GraphError, match="column 100000000"):
         GraphPerturber(broken, np.ones(34))
+
+
+def test_arcs_are_paired_with_their_reverse():
+    adjacency = _csr(_karate())
+    arcs = paired(adjacency.indptr, adjacency.indices)
+    row, col = adjacency.tocoo().coords
+    place = {(i, j): k for k, (i, j) in enumerate(zip(row, col, strict=True))}
+    expected = [place[j, i] for i, j in zip(row, col, strict=True)]
+    assert arcs.reverse.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices"),
+    [
+        ([0, 1, 2], [1, 2]),  # beyond the nodes
+        ([0, 1, 2], [1, -1]),
+        ([0, 1, 2], [1, 1]),  # a loop
+        ([0, 1, 1], [1]),  # no reverse
+        ([0, 2, 4], [1, 1, 0, 0]),  # twice
+        ([0, 2, 3, 4], [2, 1, 0, 0]),  # not sorted
+        ([0, 1, 2, 3], [1, 2, 0]),  # a directed cycle
+    ],
+)
+def test_a_broken_pattern_is_refused(indptr, indices):
+    with pytest.raises(GraphError, match="symmetric"):
+        paired(np.array(indptr), np.array(indices))

@@ -95,6 +95,47 @@ def test_clocks_are_those_of_the_hash():
     assert torch.equal(rows[:, : perturber.race.widths.drawn].long(), expected)
 
 
+@pytest.mark.parametrize("sharpness", [0.0, 1.0, 40.0, 400.0])
+@pytest.mark.parametrize("decay", [0.0, 0.3, 3e-3])
+def test_clocks_that_go_slower_lose_their_turn(sharpness, decay):
+    """The next is the node whose clock rings first, by a look at all of them."""
+    n, hops = 400, 2
+    graph = nx.gnm_random_graph(n, 900, seed=3)
+    adjacency = sparse.csr_array(nx.to_numpy_array(graph, dtype=np.float32))
+    weights = np.random.default_rng(5).uniform(0, 1.5, n)
+    perturber = GraphPerturber(
+        adjacency,
+        weights,
+        sharpness=sharpness,
+        perturbed_nodes=1.0,
+        edges_added=0,
+        edges_removed=0,
+        decay=decay,
+        decay_hops=hops,
+    )
+    _, keys, rows, flips = ready(perturber.race, 3)
+    perturber.race.run(torch.zeros(3).long(), keys, rows, flips)
+    near = [
+        sorted(set(nx.single_source_shortest_path_length(graph, i, hops)) - {i})
+        for i in range(n)
+    ]
+    rates = np.exp(sharpness * weights - (sharpness * weights).max())
+    for key, row in zip(keys, rows, strict=True):
+        bits = mixed(mixed(key[None], 0)[:, None], torch.arange(n))
+        clocks = exponential(bits)[0].numpy() / rates
+        drawn = []
+        while np.isfinite(clocks.min()):
+            node = int(clocks.argmin())
+            now, clocks[node] = clocks[node], np.inf
+            drawn.append(node)
+            rest = clocks[near[node]]
+            with np.errstate(over="ignore"):
+                slowed = now + (rest - now) / decay if decay else np.inf
+            clocks[near[node]] = np.where(np.isinf(rest), np.inf, slowed)
+        _, _, found = changes(row, perturber.race)
+        assert found == drawn
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     ("name", "settings"),

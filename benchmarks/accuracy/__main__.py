@@ -1,12 +1,14 @@
 """Rebuilds the paper's tables and figures.
 
-    python -m benchmarks.accuracy table1 figure4 --device cuda --minutes 9 --jobs 3
+    python -m benchmarks.accuracy table1 figure4 --device cuda --minutes 9 --jobs 8
     python -m benchmarks.accuracy all --minutes 0       # tell what is known, train none
     python -m benchmarks.accuracy table1 --graphs Cora --candidates 3 --splits 2
     python -m benchmarks.accuracy table1 study --plan     # models, epochs, seconds
 
-Outcomes are kept in a checkpoint as they come: the same command again goes on where it
-was, and a larger budget where a smaller one ended. Records and tuned hyper-parameters
+Fits are dealt to processes, which share a GPU best under CUDA's MPS
+(`nvidia-cuda-mps-control -d` before). Outcomes are kept in a checkpoint as they come:
+the same command again goes on where it was, and a larger budget where a smaller one
+ended. Records and tuned hyper-parameters
 are kept in benchmarks/results, figures in docs/figures. Where that is another
 machine's, `--results` names a folder for all of it; checkpoints of several machines are
 one when they are joined:
@@ -94,7 +96,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument(
-        "--together", type=int, default=100, help="fits prepared at once"
+        "--together", type=int, default=20, help="fits dealt to a process at once"
     )
     parser.add_argument(
         "--minutes",

@@ -48,7 +48,11 @@ MEASURES: dict[str, Callable[[Fitted, Bunch], float]] = {
 
 
 class OutOfTimeError(Exception):
-    """A fit is not known, and there is no time to train it."""
+    """Some fits are not known, and there is no time to train them."""
+
+    def __init__(self, missing: Sequence[Fit]) -> None:
+        super().__init__(f"{len(missing)} fits are missing")
+        self.missing = missing
 
 
 @lru_cache(maxsize=2)
@@ -117,7 +121,7 @@ class Lab:
         for line in text.splitlines():
             # A run that was killed may have left half a line.
             try:
-                self._learn(json.loads(line))
+                self.learn(json.loads(line))
             except (ValueError, KeyError, TypeError):
                 continue
 
@@ -132,7 +136,8 @@ class Lab:
         self.asked |= {fit.key: fit for fit in fits}
         missing = [fit for fit in fits if fit.key not in self.known]
         for start in range(0, len(missing), self.together):
-            self._check_time([])
+            if time.time() >= self.deadline:
+                raise OutOfTimeError(missing[start:])
             self._train(missing[start : start + self.together])
         return [self.known[fit.key] for fit in fits]
 
@@ -180,9 +185,10 @@ class Lab:
 
     def _check_time(self, fits: Sequence[Fit]) -> None:
         if time.time() + self.cost(fits, self._place)[0] >= self.deadline:
-            raise OutOfTimeError
+            raise OutOfTimeError(fits)
 
-    def _learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Outcome) -> None:
+        """Know an outcome that was trained elsewhere, too."""
         self.known[outcome["key"]] = outcome
         if "error" not in outcome:
             kind = outcome["device"], outcome["model"], outcome["graph"]
@@ -196,7 +202,7 @@ class Lab:
         for done in train(fits, data, splits, self.device, self._check_time):
             for i, fitted in done:
                 outcome = self._judged(fits[i], fitted, data, splits[i])
-                self._learn(outcome)
+                self.learn(outcome)
                 with self.checkpoint.open("a") as file:
                     # In one piece: lines of several processes don't mix. The line feed
                     # before it ends what a killed process may have left.

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,32 +125,140 @@ def try_cell(
     return Trial(cell, chosen, outcomes, chosen_by, lab.spent)
 
 
-def run(cells: Cells, budget: Budget, tuned: Tuned, *, n_jobs: int, **lab: Any) -> None:
-    """Run cells in processes side by side until they are done or time is out."""
+def run(
+    cells: Cells,
+    budget: Budget,
+    tuned: Tuned,
+    *,
+    n_jobs: int,
+    checkpoint: Path,
+    together: int = 100,
+    **lab: Any,
+) -> None:
+    """Train what cells lack, in processes side by side, until time is out.
 
-    def work(cell: Cell, splits: int, seeds: int) -> None:
-        torch.set_num_threads(max(1, joblib.cpu_count() // n_jobs))
-        begin = time.time()
+    Fits are dealt, `together` at a time, not cells: with the longest cell last, most
+    processes would wait for one.
+    """
+    agenda = _Agenda(cells, budget, tuned, Lab(checkpoint, deadline=0), together)
+    told = {"begin": time.time(), **lab}
+    told |= {"checkpoint": checkpoint, "together": together, "jobs": n_jobs}
+    options = tuple(sorted(told.items()))
+    running: dict[Future[_Part], Cell] = {}
+    with _pool(n_jobs) as pool:
+        while True:
+            while len(running) < n_jobs and (part := agenda.next()):
+                running[pool.submit(_train, part[1], options)] = part[0]
+            if not running:
+                break
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                agenda.end(running.pop(done), *done.result())
+    agenda.tell_the_rest()
+
+
+# What came of some fits, and why not of all of them.
+_Part = tuple[list[Outcome], str]
+
+
+class _Agenda:
+    """Which fits are next: those of the first cell that lacks any."""
+
+    def __init__(
+        self, cells: Cells, budget: Budget, tuned: Tuned, known: Lab, together: int
+    ) -> None:
+        self._cells = {c: size for wave in _waves(cells) for c, size in wave.items()}
+        self._given_to_choose = budget, tuned
+        self._known, self._together = known, together
+        self._given: set[str] = set()
+        # Of each cell that was looked at: what is to be trained, and how much is being.
+        self._waiting: dict[Cell, deque[list[Fit]]] = {}
+        self._running: dict[Cell, int] = defaultdict(int)
+        self._why: dict[Cell, str] = {}
+
+    def next(self) -> tuple[Cell, list[Fit]] | None:
+        """Return some fits of a cell; None: there are none until others are known."""
+        for cell in list(self._cells):
+            if cell not in self._waiting:
+                self._look(cell)
+            if self._waiting.get(cell):
+                self._running[cell] += 1
+                return cell, self._waiting[cell].popleft()
+        return None
+
+    def _look(self, cell: Cell) -> None:
+        """Find out what a cell lacks, or tell what it has come to."""
         try:
             trial = try_cell(
-                cell, splits, seeds, budget, tuned, Lab(jobs=n_jobs, **lab)
+                cell, *self._cells[cell], *self._given_to_choose, self._known
             )
-        except OutOfTimeError:
-            told = "goes on in the next run"
-        except Exception:
-            # The others are worth no less for it.
-            told = "failed\n" + traceback.format_exc()
-        else:
-            told = "chosen"
-            if splits:
-                record = trial.record()
-                told = f"{record['test_mean']:.2f} ± {record['test_std']:.2f}"
-        print(f"{cell}: {told} ({time.time() - begin:.0f} s)", flush=True)
+        except OutOfTimeError as stopped:
+            new = [fit for fit in stopped.missing if fit.key not in self._given]
+            self._given |= {fit.key for fit in new}
+            starts = range(0, len(new), self._together)
+            self._waiting[cell] = deque(new[i : i + self._together] for i in starts)
+            return
+        came = "chosen"
+        if trial.outcomes:
+            record = trial.record()
+            came = f"{record['test_mean']:.2f} ± {record['test_std']:.2f}"
+        print(f"{cell}: {came}", flush=True)
+        del self._cells[cell]
 
-    for wave in _waves(cells):
-        joblib.Parallel(n_jobs, batch_size=1)(
-            joblib.delayed(work)(cell, *size) for cell, size in wave.items()
-        )
+    def end(self, cell: Cell, outcomes: Sequence[Outcome], why: str) -> None:
+        """Take in what came of a cell's fits, and why not all of them."""
+        for outcome in outcomes:
+            self._known.learn(outcome)
+        if why:
+            self._why[cell] = why
+        self._running[cell] -= 1
+        if not self._running[cell] and not self._waiting[cell]:
+            # This one goes on, and maybe others that wait for the same fits.
+            self._waiting = {
+                c: fits for c, fits in self._waiting.items() if fits or self._running[c]
+            }
+
+    def tell_the_rest(self) -> None:
+        """Say of the cells that are left why they are."""
+        for cell in self._cells:
+            print(f"{cell}: {self._why.get(cell, _LATER)}", flush=True)
+
+
+_LATER = "goes on in the next run"
+
+
+def _pool(n_jobs: int) -> Executor:
+    if n_jobs == 1:
+        return _Here()
+    return ProcessPoolExecutor(n_jobs, multiprocessing.get_context("spawn"))
+
+
+class _Here(Executor):
+    """Calls at once, in this thread, where Ctrl-C is heard."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        future: Future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def _train(fits: Sequence[Fit], options: tuple[tuple[str, Any], ...]) -> _Part:
+    """Train some fits on one graph as far as there is time."""
+    lab, why = _lab(options), ""
+    torch.set_num_threads(max(1, joblib.cpu_count() // lab.jobs))
+    try:
+        lab.outcomes(fits)
+    except OutOfTimeError:
+        why = _LATER
+    except Exception:
+        # The others are worth no less for it.
+        why = "failed\n" + traceback.format_exc()
+    return [lab.known[fit.key] for fit in fits if fit.key in lab.known], why
+
+
+@lru_cache(maxsize=1)
+def _lab(options: tuple[tuple[str, Any], ...]) -> Lab:
+    """Return a process's lab: it reads what is known once."""
+    return Lab(**dict(options))
 
 
 def _waves(cells: Cells) -> Iterator[dict[Cell, tuple[int, int]]]:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -272,6 +273,36 @@ def test_cell_that_fails_leaves_the_others_alone(
     # Nothing is said of candidates that failed for a reason that isn't theirs.
     assert "Broken" not in path.read_text()
     assert "failed\nTraceback" in capsys.readouterr().out
+
+
+def test_fits_of_all_cells_are_dealt(block, gcn, tmp_path, monkeypatch):
+    """Several at work train what one does, nothing twice, and a cell alone, too."""
+    changed = Method(gcn.estimator, like="GCN", changes={"dropout": 0.1})
+    monkeypatch.setitem(methods.METHODS, "GCN", gcn)
+    monkeypatch.setitem(methods.METHODS, "MLP", replace(gcn, space={"dropout": [0.2]}))
+    monkeypatch.setitem(methods.METHODS, "changed", changed)
+    cells = {Cell(m, "block", 5): (2, 2) for m in ("changed", "GCN", "MLP")}
+    trained, train, most = [], laboratory.train, []
+
+    def counted(fits, *rest):
+        trained.extend(fit.key for fit in fits)
+        most.append(len(fits))
+        return train(fits, *rest)
+
+    monkeypatch.setattr(laboratory, "train", counted)
+    told = []
+    for n_jobs in (1, 3):
+        monkeypatch.setattr(run, "_pool", lambda n: ThreadPoolExecutor(n))
+        path = tmp_path / f"{n_jobs}.jsonl"
+        trained.clear()
+        given = {"checkpoint": path, "commit": "abc", "together": 2}
+        run.run(cells, BUDGET, {}, n_jobs=n_jobs, **given)
+        assert len(trained) == len(set(trained))
+        trials = run.collect(cells, BUDGET, {}, path)
+        assert list(trials) == list(cells)
+        told.append([(trial.chosen, trial.test.tolist()) for trial in trials.values()])
+    assert told[0] == told[1]
+    assert max(most) == 2
 
 
 def test_interrupted_run_goes_on_where_it_was(block, gcn, tmp_path, monkeypatch):

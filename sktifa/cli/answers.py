@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from sktifa.calibration import at_temperature, fit_temperature
 from sktifa.cli.data import LabelledGraph
@@ -102,10 +103,8 @@ class Answers:
 
 def confidence_interval(right: int, n: int) -> tuple[float, float]:
     """Return Wilson's interval of 95 % for a share, of how many are right."""
-    share, z = right / n, 1.96
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return float(middle - half), float(middle + half)
+    low, high = binomtest(right, n).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:

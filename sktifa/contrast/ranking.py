@@ -15,7 +15,7 @@ from sktifa.tensors.sparse import csr_product
 if TYPE_CHECKING:
     from sktifa.contrast.pairs import PairSettings
 
-__all__ = ["GraphDistances", "Ranking"]
+__all__ = ["GraphDistances", "Ranking", "hops_from"]
 
 # Rounding errors that must not pass for differences once a row is scaled to [0, 1].
 _DIVERGENCE_NOISE = 1e-13
@@ -85,7 +85,7 @@ class Ranking:
         max_hops = self.settings.max_hops
         if self.device.type == "cpu":
             pattern = self.crow.numpy(), self.col.numpy()
-            return torch.from_numpy(_search(*pattern, anchors.numpy(), max_hops))
+            return torch.from_numpy(hops_from(*pattern, anchors.numpy(), max_hops))
         return _reach(self.crow, self.col, anchors, max_hops)
 
     def negative_cosines(self, anchors: Tensor) -> Tensor:
@@ -244,8 +244,10 @@ def _reach(crow: Tensor, col: Tensor, anchors: Tensor, max_hops: int) -> Tensor:
 
 
 @njit()
-def _search(indptr, indices, anchors, max_hops):
-    """Hops from the anchors to all nodes, shape (n_anchors, n).
+def hops_from(indptr, indices, anchors, max_hops):
+    """Hops from the anchors to all nodes, uint8 of shape (n_anchors, n).
+
+    Nodes further than `max_hops`, at most 254, are at one more.
 
     Breadth-first searches from 64 nodes at once, one bit each in a node's word.
     """

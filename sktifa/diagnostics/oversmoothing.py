@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from sktifa.checks import check_count, check_matrix
+from sktifa.contrast.ranking import hops_from
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.graph import Graph, as_graph
 
@@ -41,7 +41,7 @@ def madgap(
     near : int, default=3
         Most hops of neighbours.
     remote : int, default=8
-        Fewest hops of remote nodes, more than `near`.
+        Fewest hops of remote nodes, more than `near` and at most 255.
     max_anchors : int, default=4096
         In a larger graph, pairs of as many nodes, drawn at random, with all others
         stand for all.
@@ -58,7 +58,7 @@ def madgap(
     GraphError
         If `embedding` does not have a row for every node of the whole graph.
     ParameterError
-        Unless ``1 <= near < remote`` and ``max_anchors >= 1``.
+        Unless ``1 <= near < remote <= 255`` and ``max_anchors >= 1``.
 
     References
     ----------
@@ -86,7 +86,7 @@ def madgap(
             f"got shape {unit.shape}: give that of the whole graph."
         )
     near = check_count(near, "near", low=1)
-    if check_count(remote, "remote") <= near:
+    if check_count(remote, "remote", high=255) <= near:
         raise ParameterError(
             f"hops need near < remote, got near={near} and remote={remote}."
         )
@@ -97,40 +97,17 @@ def madgap(
         rng = check_random_state(random_state)
         anchors = np.sort(rng.choice(graph.n_nodes, max_anchors, replace=False))
     _, component = connected_components(graph.adjacency, connection="strong")
+    pattern = graph.adjacency.indptr, graph.adjacency.indices
     sums, counts = np.zeros(2), np.zeros(2)
     for first in range(0, len(anchors), 64):
         block = anchors[first : first + 64]
         distance = 1 - unit[block] @ unit.T
-        close, reached = _within(graph.adjacency, block, (near, remote - 1))
-        close[np.arange(len(block)), block] = False
-        beyond = ~reached & (component[block, None] == component)
-        for which, pairs in enumerate((beyond, close)):
+        hops = hops_from(*pattern, block, remote - 1)
+        beyond = (hops == remote) & (component[block, None] == component)
+        for which, pairs in enumerate((beyond, (hops > 0) & (hops <= near))):
             sums[which] += distance[pairs].sum()
             counts[which] += np.count_nonzero(pairs)
     if not counts.all():
         return float("nan")
     far, neighbours = sums / counts
     return float(far - neighbours)
-
-
-def _within(
-    adjacency: sparse.csr_array, anchors: NDArray[np.int64], hops: tuple[int, int]
-) -> list[NDArray[np.bool_]]:
-    """Tell, for up to 64 anchors, which nodes lie within each number of hops.
-
-    Searches breadth-first from all anchors at once, one bit each in a node's word.
-    """
-    seen = np.zeros(adjacency.shape[0], dtype=np.uint64)
-    bits = np.uint64(1) << np.arange(len(anchors), dtype=np.uint64)
-    seen[anchors] = bits
-    tied = np.flatnonzero(np.diff(adjacency.indptr))
-    found = []
-    for hop in range(1, hops[1] + 1):
-        if len(tied):
-            arriving = np.bitwise_or.reduceat(
-                seen[adjacency.indices], adjacency.indptr[tied]
-            )
-            seen[tied] |= arriving
-        if hop in hops:
-            found.append((seen[None, :] & bits[:, None]) != 0)
-    return found

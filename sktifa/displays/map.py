@@ -187,41 +187,17 @@ class GainMapDisplay(OneAxesDisplay):
             share[reached] = tie_averaged_ranks(self.gain[reached]) / reached.sum()
         mask = np.zeros(n, dtype=bool) if self.labeled is None else self.labeled
         plain = reached & ~mask
+        x, y = self.positions.T
         dots = ax.scatter(
-            self.positions[plain, 0],
-            self.positions[plain, 1],
-            s=size,
-            c=share[plain],
-            cmap="viridis",
-            vmin=0,
-            vmax=1,
-            linewidths=0,
-            zorder=2,
+            x[plain], y[plain], size, share[plain], cmap="viridis", vmin=0, vmax=1, lw=0
         )
         ax.figure.colorbar(dots, ax=ax, label="rank of information gain (1: most)")
         if not reached.all():
-            ax.scatter(
-                self.positions[~reached, 0],
-                self.positions[~reached, 1],
-                s=size,
-                c="white",
-                edgecolors="black",
-                linewidths=0.4,
-                zorder=2,
-                label="none arrives",
-            )
+            rest = x[~reached], y[~reached]
+            ax.scatter(*rest, size, "white", ec="black", lw=0.4, label="none arrives")
         if mask.any():
-            ax.scatter(
-                self.positions[mask, 0],
-                self.positions[mask, 1],
-                s=5 * size,
-                c=ORANGE,
-                marker="*",
-                edgecolors="white",
-                linewidths=0.4,
-                zorder=3,
-                label="label of training",
-            )
+            star: dict[str, Any] = {"marker": "*", "label": "label of training"}
+            ax.scatter(x[mask], y[mask], 5 * size, ORANGE, ec="white", lw=0.4, **star)
         if mask.any() or not reached.all():
             ax.legend(loc="upper left", bbox_to_anchor=(0, 0), ncols=2, frameon=False)
         ax.set(aspect="equal", xticks=[], yticks=[])

@@ -18,7 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from sktifa import distributed
 from sktifa.callers import user_level
-from sktifa.device import free_memory, on_device
+from sktifa.device import free_memory, on_device, undisturbed
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.graph import Graph
 from sktifa.tensors.capture import capture, snapshot
@@ -106,13 +106,12 @@ def train(
     """
     options: dict[str, Any] = {"with_logits": with_logits}
     with computing(device) as n_threads, memory.reused():
-        if problems[0].teachers is not None:
+        is_taught, is_one = problems[0].teachers is not None, len(problems) == 1
+        if is_taught or is_one:
             options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
+        if is_taught:
             return _train_taught(problems, device, options)
-        if len(problems) == 1:
-            options |= {"on_epoch": on_epoch, "keeps_on_interrupt": keeps_on_interrupt}
-            return _train_in_halves(problems, device, options)
-        if device.type == "cpu":
+        if device.type == "cpu" and not is_one:
             return _train_in_threads(problems, device, n_threads, options)
         return _train_in_halves(problems, device, options)
 
@@ -133,14 +132,9 @@ def _train_taught(
     try:
         for start in range(0, len(queue), len(problems)):
             owners, some = zip(*queue[start : start + len(problems)], strict=True)
-            options_of_teachers = {
-                **options,
-                "with_logits": True,
-                "keeps_on_interrupt": keeps and first is None,
-            }
-            for i, trained in zip(
-                owners, train(some, device, **options_of_teachers), strict=True
-            ):
+            more = {"with_logits": True, "keeps_on_interrupt": keeps and first is None}
+            done = train(some, device, **{**options, **more})
+            for i, trained in zip(owners, done, strict=True):
                 if trained.error is not None or trained.log.interrupted:
                     results[i] = trained
                 else:
@@ -214,15 +208,9 @@ def _train_in_threads(
 
     def work(part: NDArray[np.intp]) -> list[Trained]:
         try:
-            with (
-                as_pytorch_starts(),
-                cpu.spread_over(threads_of_each),
-                memory.reused(),
-            ):
-                some = [problems[i] for i in part]
-                return _train_in_halves(
-                    some, device, {**options, "interrupted": interrupted}
-                )
+            some, more = [problems[i] for i in part], {"interrupted": interrupted}
+            with as_pytorch_starts(), cpu.spread_over(threads_of_each), memory.reused():
+                return _train_in_halves(some, device, {**options, **more})
         except BaseException:
             interrupted.set()
             raise
@@ -306,23 +294,8 @@ def computing(device: torch.device) -> Iterator[int]:
 @contextmanager
 def as_pytorch_starts() -> Iterator[None]:
     """Train as if the user had changed none of PyTorch's modes, and leave them so."""
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast("cpu", enabled=False),
-        torch.autocast("cuda", enabled=False) if torch.cuda.is_available() else _none(),
-        _float32(),
-        torch.device("cpu") if _has_default_device() else _none(),
-    ):
+    with torch.inference_mode(False), undisturbed(), torch.enable_grad(), _float32():
         yield
-
-
-def _none() -> Any:
-    return nullcontext()
-
-
-def _has_default_device() -> bool:
-    return torch.get_default_device() != torch.device("cpu")
 
 
 @contextmanager
@@ -496,10 +469,8 @@ class Run:
             values = np.array([getattr(s, name) for s in schedules], dtype=float)
             return torch.from_numpy(values).to(self.device, self.epoch.dtype)
 
-        self.rates, self.rate_decay = (
-            exact("learning_rate"),
-            exact("learning_rate_decay"),
-        )
+        self.rates = exact("learning_rate")
+        self.rate_decay = exact("learning_rate_decay")
         self.least_rate = self.rates.clamp(max=LEARNING_RATE_FLOOR)
         self.weight_decay = exact("weight_decay").float()
         self.min_iter, self.max_iter = exact("min_iter"), exact("max_iter")
@@ -835,14 +806,8 @@ class Run:
                 _set_state(network, state)
             network.eval()
             distributed.share(network)
-            trained.append(
-                Trained(
-                    None if error is not None else network,
-                    log,
-                    None if logits is None else logits[i],
-                    error,
-                )
-            )
+            scores = None if logits is None else logits[i]
+            trained.append(Trained(None if error else network, log, scores, error))
         return trained
 
     def _prefer_ends(self) -> None:
@@ -851,7 +816,9 @@ class Run:
         What a step has made of a model is not known before the next one.
         """
         ended = [
-            i for i, log in enumerate(self.logs) if log.n_iter and self._ended(log, i)
+            i
+            for i, (log, problem) in enumerate(zip(self.logs, self.all, strict=True))
+            if log.n_iter and log.best_iter == problem.schedule.max_iter
         ]
         if not ended:
             return
@@ -872,9 +839,6 @@ class Run:
                     f"epoch {log.best_iter} is kept. {_not_finite_advice(self.all[i])}",
                     log,
                 )
-
-    def _ended(self, log: TrainingLog, number: int) -> bool:
-        return log.best_iter == self.all[number].schedule.max_iter
 
     def _logits(
         self, states: dict[int, dict[str, Tensor]]

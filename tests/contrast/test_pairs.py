@@ -192,7 +192,7 @@ def test_ranking_for_cuda_against_full_sort(monkeypatch, sparse):
     monkeypatch.setattr(ranking, "_rank_compiled", ranking._rank_on_device)
     monkeypatch.setattr(
         ranking,
-        "_search",
+        "hops_from",
         lambda *pattern: ranking._reach(*map(torch.tensor, pattern)).numpy(),
     )
     X, A, p = _random_graph(130)

@@ -37,7 +37,7 @@ __all__ = [
     "refuse_lost_graph",
     "refuse_marks_as_class",
     "refuse_marks_as_wrong",
-    "user_level",
+    "warn_user",
 ]
 
 # Stacking's `passthrough` asks for the features beside the predictions; a class that
@@ -112,11 +112,10 @@ def announce_array() -> None:
     mend = ""
     if hasattr(reader, "transform"):
         mend = f"sktifa.OnFeatures({name}(...)) keeps the graph, "
-    warnings.warn(
+    warn_user(
         f"{name} reads the graph as a plain array of its nodes' features, without the "
         f"edges: {mend}np.asarray(graph) says that this is meant.",
         GraphWarning,
-        stacklevel=user_level(),
     )
 
 
@@ -268,11 +267,12 @@ def goes_to_user() -> bool:
     return True
 
 
-def user_level() -> int:
-    """Return the `stacklevel` at which a warning of the caller's is a user's."""
-    frames = list(_frames(1))  # a comprehension would be a frame more
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's that led here."""
+    frames = list(_frames(0))  # a comprehension would be a frame more
     outside = [not f.f_code.co_filename.startswith(_NO_USER) for f in frames]
-    return outside.index(True) + 1 if any(outside) else len(outside)
+    level = outside.index(True) + 1 if any(outside) else len(outside)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _length(X: Any) -> int | None:

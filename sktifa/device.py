@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.exceptions import ParameterError
 
 __all__ = ["free_memory", "on_device", "own_stream", "resolve_device", "undisturbed"]
@@ -182,10 +181,9 @@ def _worker_number() -> int | None:
 def _warn_of_shared_gpu() -> None:
     """Warn in a process that `n_jobs` has started on a machine with one GPU."""
     if multiprocessing.current_process().name.startswith("LokyProcess"):
-        warnings.warn(
+        warn_user(
             "n_jobs > 1 with one GPU: the processes take turns on it, each with its "
             "own copy of everything, and all of them are slower than one. Use "
             "n_jobs=None; BatchedGridSearchCV trains many candidates at once on one "
             "GPU.",
-            stacklevel=user_level(),
         )

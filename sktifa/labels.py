@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _num_samples
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.checks import as_array
 from sktifa.exceptions import GraphError, LabelError, LabelWarning, ParameterError
 from sktifa.graph import Graph
@@ -175,12 +174,11 @@ def check_enough_classes(
     n_marked = int(np.count_nonzero(_values(y, "y")[0] == -1))
     largest = np.bincount(codes[codes >= 0]).max()
     if classes.tolist() == [0, 1] and 0 < n_marked <= largest:
-        warnings.warn(
+        warn_user(
             f"the {n_marked} entries that are -1 count as unlabelled, beside the "
             "classes 0 and 1: if -1 is a class too, set missing_label=None; if not, "
             "mark them with None or NaN, or select graph[labeled].",
             LabelWarning,
-            stacklevel=user_level(),
         )
 
 
@@ -319,11 +317,10 @@ def _column(y: Any, name: str) -> Any:
     shape: tuple[int, ...] = tuple(getattr(y, "shape", ()))
     if len(shape) != 2 or shape[1] != 1:
         return y
-    warnings.warn(
+    warn_user(
         f"A column-vector {name} was passed when a 1d array was expected. Please "
         f"change the shape of {name} to (n_samples,), for example using ravel().",
         DataConversionWarning,
-        stacklevel=user_level(),
     )
     if hasattr(y, "iloc"):
         return y.iloc[:, 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from sktifa.callers import (
     refuse_cut,
     refuse_lost_graph,
     refuse_marks_as_class,
-    user_level,
+    warn_user,
 )
 from sktifa.classifiers.objective import fields_of
 from sktifa.device import free_memory
@@ -260,13 +259,12 @@ def _warn_of_other_nodes(name: str, on: dict[str, Any] | None, graph: Graph) -> 
     if on is None or on["fingerprint"] is None or not graph.has_own_features:
         return
     if graph.fingerprint != on["fingerprint"]:
-        warnings.warn(
+        warn_user(
             f"{name} was fitted without features on another graph, of "
             f"{on['n_edges']:,} edges, and knows its nodes by their numbers alone: "
             f"node 0 of this graph, of {graph.n_edges:,} edges, is taken for node 0 of "
             "that. Give features if these are other nodes.",
             GraphWarning,
-            stacklevel=user_level(),
         )
 
 
@@ -312,12 +310,11 @@ def _fitted(estimator: GNNClassifier) -> dict[str, Any]:
 def warn_unless_graph_helps(problem: Problem) -> None:
     """Say where the labels show that edges tie unlike nodes."""
     if problem.evidence.helps is False:
-        warnings.warn(
+        warn_user(
             "The graph does not seem to help: by the training labels, edges tie nodes "
             "of unlike classes. sktifa.diagnose(graph, y) says more; compare with a "
             'classifier of the features alone, or try encoder="sage" or "mlp".',
             GraphWarning,
-            stacklevel=user_level(),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.exceptions import GraphError, GraphWarning
 from sktifa.frames.table import Column, Table, as_table
 
@@ -224,11 +223,10 @@ def warn_of_empty(table: Table, names: Iterable[Any]) -> None:
     """Warn of columns without any value, which make no features."""
     empty = [name for name in names if table[name].missing.all()]
     if empty and len(table):
-        warnings.warn(
+        warn_user(
             f"no row of {table.name} has a value in {listed(empty)}: such columns make "
             "no features",
             GraphWarning,
-            stacklevel=user_level(),
         )
 
 

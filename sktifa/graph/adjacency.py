@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.checks import (
     as_array,
     as_numbers,
@@ -107,11 +106,10 @@ def clean_adjacency(
                 f"{what}. Symmetrise the adjacency (A.maximum(A.T)), or pass "
                 "directed='symmetrize'"
             )
-        warnings.warn(
+        warn_user(
             f"{what}. The larger weight is kept for both ways: give each edge one "
             "weight (A.maximum(A.T) does for an adjacency A)",
             GraphWarning,
-            stacklevel=user_level(),
         )
         csr = csr.maximum(reverse)
     return csr

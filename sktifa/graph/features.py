@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.checks import as_array, as_numbers, check_sparse, is_sparse, place_of
 from sktifa.exceptions import GraphError, GraphWarning, StorageError
 from sktifa.graph.adjacency import as_float32
@@ -94,11 +93,10 @@ def warn_of_lost(given: Any, matrix: NDArray[np.float32] | sp.csr_array) -> None
         which = f"feature {lost[0]}"
         if len(lost) > 1:
             which = f"{len(lost):,} features, the first is {lost[0]},"
-        warnings.warn(
+        warn_user(
             f"all values of {which} are below {least:.1e} and count as 0 in float32: "
             "scale them, such as by features / np.abs(features).max(axis=0)",
             GraphWarning,
-            stacklevel=user_level(),
         )
 
 

@@ -13,7 +13,6 @@ looking at it on the way would save nothing.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,7 +22,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.checks import check_adjacency, check_count, check_real
 from sktifa.device import resolve_device, undisturbed
 from sktifa.exceptions import GraphError, ParameterError
@@ -161,12 +160,11 @@ def _chebyshev(
     needed = _n_sweeps(damping, tol)
     if needed > max_iter:
         reached = 1 / math.cosh(max_iter * math.acosh(1 / damping))
-        warnings.warn(
+        warn_user(
             f"label propagation was cut after max_iter={max_iter} sweeps: the relative "
             f"error may be {reached:.1e} where tol={tol:.1e} needs {needed} sweeps. "
             "Raise restart_probability, or the max_iter or tol of label_propagation.",
             ConvergenceWarning,
-            stacklevel=user_level(),
         )
     previous, current = torch.zeros_like(right), right.clone()
     omega = 2.0

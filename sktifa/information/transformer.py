@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -17,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.exceptions import GraphError, LabelWarning
 from sktifa.graph import Graph, as_graph, is_feature_matrix, validated
 from sktifa.information.loss_weights import loss_weights
@@ -462,13 +461,12 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             return []
         counts = np.bincount(codes[codes >= 0])
         if counts.min() == 1:
-            warnings.warn(
+            warn_user(
                 f"class {self.classes_.tolist()[counts.argmin()]!r} has one label: "
                 "without it nothing of the class reaches a labelled node, and a "
                 "classifier can't learn from its columns what the class is. Label "
                 "another node of it.",
                 LabelWarning,
-                stacklevel=user_level(),
             )
         rng = check_random_state(self.random_state)
         n_folds = min(self.cv, int(counts.max()))

@@ -12,7 +12,6 @@ import json
 import numbers
 import os
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +43,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from sktifa.cache import LocalMemory
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.classifiers import GNNClassifier, TIFAGCLClassifier
 from sktifa.classifiers.gnn import as_decisions, as_probabilities
 from sktifa.classifiers.prepare import adopt, prepare
@@ -293,10 +292,9 @@ class _Evaluation:
                 else:
                     alone.append(task)
         for reason, count in reasons.items():
-            warnings.warn(
+            warn_user(
                 f"{count} of {len(tasks)} fits are done one by one, because {reason}: "
                 "this can't be trained in a stack.",
-                stacklevel=user_level(),
             )
         stacks = []
         for similar in by_shape.values():
@@ -472,10 +470,9 @@ def _warn_of_new_draws(search: _Batched) -> None:
     ):
         unseeded.append("cv")
     if unseeded:
-        warnings.warn(
+        warn_user(
             f"checkpoint: {' and '.join(unseeded)} has no random_state, so that "
             "another run draws anew and finds none of these results. Give an int.",
-            stacklevel=user_level(),
         )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from sktifa import distributed
-from sktifa.callers import user_level
+from sktifa.callers import warn_user
 from sktifa.device import free_memory, on_device, undisturbed
 from sktifa.exceptions import NotEnoughMemoryError, TrainingError
 from sktifa.graph import Graph
@@ -884,7 +883,7 @@ def _set_state(module: nn.Module, values: dict[str, Tensor]) -> nn.Module:
 
 def _warn(message: str, log: TrainingLog) -> None:
     whose = f"Teacher {log.teacher}: " if log.teacher else ""
-    warnings.warn(whose + message, ConvergenceWarning, stacklevel=user_level())
+    warn_user(whose + message, ConvergenceWarning)
 
 
 def _not_finite_advice(problem: Problem) -> str:

@@ -13,6 +13,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -98,7 +99,7 @@ def announce_array() -> None:
             f"{name} reads the graph as a plain array, in which its graph classifier "
             f"would find no edges. {mend}"
         )
-    for inner, outer in zip(chain, chain[1:], strict=False):
+    for inner, outer in pairwise(chain):
         if not isinstance(outer, Pipeline):
             continue
         last = outer.steps[-1][1]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from sktifa.tensors.device_graph import DeviceGraph
 from sktifa.tensors.features import Features
 from sktifa.tensors.jit import njit
 from sktifa.tensors.sparse import Adjacency
-from sktifa.training.encoders import Encoder
+from sktifa.training.encoders import Encoder, Inputs
 from sktifa.training.sources import NodeFeatures
 
 __all__ = ["LayerwisePredictor"]
@@ -46,15 +47,8 @@ _ARRAYS = 4
 # Blocks alive at once: in use, ready, in work.
 _BLOCKS = 3
 # Convolutions that gather a message an arc.
-_PASSES_MESSAGES = (
-    "GATConv",
-    "ChebConv",
-    "ARMAConv",
-    "FeaStConv",
-    "GraphConv",
-    "HypergraphConv",
-)
 _SUMS_DEGREES = ("ChebConv", "ARMAConv")
+_GATHERS = (*_SUMS_DEGREES, "GATConv", "FeaStConv", "GraphConv", "HypergraphConv")
 
 
 class LayerwisePredictor:
@@ -133,19 +127,15 @@ class LayerwisePredictor:
         if budget is None:
             budget = int(free_memory(self._device) / 2)
         n, n_arcs = self.adjacency.shape[0], self.adjacency.nnz
-        widths = list(zip(encoder.widths, encoder.widths[1:], strict=False))[:n_layers]
+        widths = list(pairwise(encoder.widths))[:n_layers]
         n_steps = encoder.propagation_steps if n_layers == encoder.n_layers else 0
-        whole = max(
-            _bytes(n, n_arcs, n_in, n_out, convolution)
-            for (n_in, n_out), convolution in zip(
-                widths, encoder.convolutions, strict=False
-            )
-        )
+        layers = zip(widths, encoder.convolutions, strict=False)
+        whole = max(_bytes(n, n_arcs, *width, layer) for width, layer in layers)
         # A GPU keeps what each step makes, in columns filled up to whole tiles.
         states = 4 * n * (_ARRAYS + 2 * n_steps) * widths[-1][1]
         whole = max(whole, states + n_arcs * _BYTES_AN_ARC)
         if whole <= budget:
-            h: Features | Tensor
+            h: Inputs
             h, graph = self._everything()
             for index in range(n_layers):
                 h = encoder.layer(index, h, graph)
@@ -207,8 +197,7 @@ class LayerwisePredictor:
         def make(bounds: tuple[int, int]) -> _Block:
             return self._block(rows[slice(*bounds)], hops, kind, hidden, local)
 
-        bounds = list(zip(ends, ends[1:], strict=False))
-        return prefetch(make, bounds, device=self._device, ahead=1)
+        return prefetch(make, pairwise(ends), device=self._device, ahead=1)
 
     def _block(
         self,
@@ -242,7 +231,7 @@ class LayerwisePredictor:
             _lend_arcs(graph, inner)
         index = torch.from_numpy(nodes)
         if hidden is None:
-            features: Features | Tensor = self.features.rows(index)
+            features: Inputs = self.features.rows(index)
         else:
             features = hidden.index_select(0, index).to(device)[None]
         if extra:
@@ -258,7 +247,7 @@ class LayerwisePredictor:
 class _Block:
     """Some nodes with all of their arcs, first, and their halo."""
 
-    features: Features | Tensor
+    features: Inputs
     graph: Adjacency
     size: int
     nodes: Tensor
@@ -289,7 +278,7 @@ def _lend_arcs(graph: Adjacency, inner: int) -> None:
     graph.edge_weight = torch.cat([weight, missing_out, missing_in])
 
 
-def _with_empty_row(features: Features | Tensor) -> Features | Tensor:
+def _with_empty_row(features: Inputs) -> Inputs:
     # A residual layer tells features from hidden layers.
     if isinstance(features, Features):
         dense = features.dense()
@@ -308,12 +297,10 @@ def _bytes(nodes, arcs, n_in, n_out, convolution):  # noqa: ANN001, ANN202
     columns = n_in + _ARRAYS * n_out
     messages = getattr(convolution, "kept_per_arc", 0) * n_out
     kind = _kind(convolution)
-    if kind in _PASSES_MESSAGES:
+    if kind in _GATHERS:
         heads = getattr(convolution.convolution, "heads", 1)
-        wide = {"FeaStConv": n_out * heads, "GATConv": n_out}.get(
-            kind, max(n_in, n_out)
-        )
-        messages = 2 * wide
+        wide = {"FeaStConv": n_out * heads, "GATConv": n_out}
+        messages = 2 * wide.get(kind, max(n_in, n_out))
     return 4 * nodes * columns + arcs * (_BYTES_AN_ARC + 4 * messages)
 
 

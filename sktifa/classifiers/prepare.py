@@ -110,6 +110,9 @@ class _Nodes:
     def __getitem__(self, chosen: Any) -> _Nodes:
         return _Nodes(self.nodes[chosen], self.codes[chosen], self.weight[chosen])
 
+    def labels(self) -> Labels:
+        return Labels.weighted(self.nodes, self.codes, self.weight)
+
 
 @as_pytorch_starts()
 def prepare(
@@ -162,8 +165,8 @@ def prepare(
     everyone = np.full(graph.n_nodes, -1, dtype=np.int64)
     everyone[train.nodes] = train.codes
     evidence = GraphEvidence(graph, everyone, spec.n_classes, device=device)
+    objective = estimator.objective(estimator)
     if sampler is None:
-        objective = estimator.objective(estimator)
         parts = objective.on_graph(evidence, device, rng)
     else:
         validates = validation is not None and elsewhere is None
@@ -198,19 +201,15 @@ def prepare(
         encoder_seed=encoder_seed,
         dropout=float(estimator.dropout),
         seed=dropout_seed,
-        train=Labels.weighted(train.nodes, train.codes, train.weight),
+        train=train.labels(),
         evidence=evidence,
-        validation=(
-            None
-            if validation is None
-            else Labels.weighted(validation.nodes, validation.codes, validation.weight)
-        ),
+        validation=None if validation is None else validation.labels(),
         schedule=_schedule(estimator, validation is not None),
         start=_start(estimator, spec),
         validation_logits=validation_logits,
         **parts,
     )
-    return estimator.objective(estimator).taught(problem, rng)
+    return objective.taught(problem, rng)
 
 
 def graph_to_predict(estimator: GNNClassifier, X: Any) -> Graph:
@@ -575,19 +574,16 @@ def _sampled(
     needs = isinstance(sampler, SAINTTIFASampler) and sampler.sharpness > 0
     if needs or objective.needs_information:
         resident = features.resident
+        use_host = resident is None or scaling.changes
+        alpha = getattr(sampler, "restart_probability", 0.15)
+        alpha = getattr(estimator, "restart_probability", alpha)
         information = annotated_information(
             placed,
             everyone,
             n_classes,
             tol=_TOL,
-            features=(
-                graph.features if resident is None or scaling.changes else resident
-            ),
-            restart_probability=getattr(
-                estimator,
-                "restart_probability",
-                getattr(sampler, "restart_probability", 0.15),
-            ),
+            features=graph.features if use_host else resident,
+            restart_probability=alpha,
         )
     if isinstance(sampler, SAINTTIFASampler):
         sampler.fit(graph, everyone, information=information, on_device=placed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,9 +117,7 @@ def _by_confidence(answers: Answers) -> str:
     new = answers.confidence[answers.data.codes < 0]
     last = len(_CONFIDENCES) - 2
     rows: list[list[Any]] = []
-    for i, (low, high) in enumerate(
-        zip(_CONFIDENCES[:-1], _CONFIDENCES[1:], strict=True)
-    ):
+    for i, (low, high) in enumerate(pairwise(_CONFIDENCES)):
         checked, others = (
             (values >= low) & ((values < high) | (i == last)) for values in (sure, new)
         )

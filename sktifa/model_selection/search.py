@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from traceback import format_exception
 from typing import Any, ClassVar
@@ -308,7 +308,7 @@ class _Evaluation:
             )
             n_stacks = -(-len(similar) // size)
             bounds = np.linspace(0, len(similar), n_stacks + 1).astype(int)
-            stacks += [similar[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+            stacks += [similar[a:b] for a, b in pairwise(bounds)]
         return stacks, alone
 
     def _evaluated(

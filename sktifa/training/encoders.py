@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -56,6 +57,9 @@ EncoderName = Literal[
     "mlp",
 ]
 ENCODERS: tuple[str, ...] = get_args(EncoderName)
+
+# What goes into a layer: the features, or a hidden layer, (n_models, n_nodes, width).
+Inputs = Features | Tensor
 
 # Held by who draws from torch's global generator.
 _GENERATOR = threading.RLock()
@@ -184,15 +188,13 @@ class Layer(nn.Module):
         self.weight = nn.Parameter(torch.cat(parts, dim=1)[None])
         self.bias = nn.Parameter(torch.zeros(1, n_out, dtype=torch.float32))
 
-    def transform(self, x: Features | Tensor, drawn: Drawn | None) -> Tensor:
+    def transform(self, x: Inputs, drawn: Drawn | None) -> Tensor:
         """Multiply by the weights: features, or hidden layers of all models."""
         if isinstance(x, Features):
             return x.transform(self.weight, drawn)
         return matmul(x, self.weight)
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, drawn: Drawn | None) -> Tensor:
         """Return (n_models, n_nodes, n_out); `drawn` is the dropout of features."""
         raise NotImplementedError
 
@@ -200,9 +202,7 @@ class Layer(nn.Module):
 class GCNLayer(Layer):
     """Kipf and Welling's graph convolution."""
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, drawn: Drawn | None) -> Tensor:
         """Transform, then propagate."""
         return graph.normalized(self.transform(x, drawn))
 
@@ -212,9 +212,7 @@ class SAGELayer(Layer):
 
     n_weights = 2
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, drawn: Drawn | None) -> Tensor:
         """Add a node's own part and the mean of its neighbours'."""
         own, neighbor = self.transform(x, drawn).chunk(2, dim=2)
         return own + graph.mean(neighbor)
@@ -223,9 +221,7 @@ class SAGELayer(Layer):
 class MLPLayer(Layer):
     """A dense layer that ignores the edges."""
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, drawn: Drawn | None) -> Tensor:
         """Transform."""
         return self.transform(x, drawn)
 
@@ -248,25 +244,23 @@ class _PyGLayer(nn.Module):
         self.takes_weight = takes_weight
         self.bias: Tensor | None = None
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, drawn: Drawn | None) -> Tensor:
         x = x.dense(drawn) if isinstance(x, Features) else x[0]
+        return self.convolve(x, graph)[None]
+
+    def convolve(self, x: Tensor, graph: Adjacency) -> Tensor:
         if self.takes_weight:
-            return self.convolution(x, graph.edge_index, graph.edge_weight)[None]
-        return self.convolution(x, graph.edge_index)[None]
+            return self.convolution(x, graph.edge_index, graph.edge_weight)
+        return self.convolution(x, graph.edge_index)
 
 
 class _HypergraphLayer(_PyGLayer):
     """HypergraphConv, where each node and its neighbours are one hyperedge."""
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, drawn: Drawn | None
-    ) -> Tensor:
-        x = x.dense(drawn) if isinstance(x, Features) else x[0]
+    def convolve(self, x: Tensor, graph: Adjacency) -> Tensor:
         own = torch.arange(graph.n_nodes, device=x.device).expand(2, -1)
         incidence = torch.cat([graph.edge_index, own], dim=1)
-        return self.convolution(x, incidence, num_edges=graph.n_nodes)[None]
+        return self.convolution(x, incidence, num_edges=graph.n_nodes)
 
 
 def _gat(pyg: Any, n_in: int, n_out: int, last: bool) -> nn.Module:
@@ -349,9 +343,7 @@ class Encoder(nn.Module):
         self.stackable = spec.stackable
         self.convolutions = nn.ModuleList(
             _convolution(spec, n_in, n_out, last=i == spec.n_layers - 1)
-            for i, (n_in, n_out) in enumerate(
-                zip(self.widths, self.widths[1:], strict=False)
-            )
+            for i, (n_in, n_out) in enumerate(pairwise(self.widths))
         )
         self.norms = nn.ModuleList()
         if spec.normalization is not None:
@@ -366,11 +358,7 @@ class Encoder(nn.Module):
         return len(self.convolutions)
 
     def layer(
-        self,
-        index: int,
-        x: Features | Tensor,
-        graph: Adjacency,
-        draw: Draw | None = None,
+        self, index: int, x: Inputs, graph: Adjacency, draw: Draw | None = None
     ) -> Tensor:
         """Run one layer: a convolution, and what follows a hidden one.
 
@@ -398,18 +386,14 @@ class Encoder(nn.Module):
         """Take one step of ``h <- (1 - teleport) A h + teleport * scores``."""
         return torch.lerp(graph.normalized(h), scores, self.teleport)
 
-    def embed(
-        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
-    ) -> Tensor:
+    def embed(self, x: Inputs, graph: Adjacency, draw: Draw | None = None) -> Tensor:
         """Return the last hidden layer, (n_models, n_nodes, hidden_size)."""
         h = self.layer(0, x, graph, draw)
         for index in range(1, self.n_layers - 1):
             h = self.layer(index, h, graph, draw)
         return h
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, draw: Draw | None = None) -> Tensor:
         """Return class scores (logits), float32 of (n_models, n_nodes, n_classes).
 
         `draw` is what is random in training; None is evaluation.
@@ -435,9 +419,7 @@ class ForeignEncoder(nn.Module):
         self.module = module
         self.n_classes = n_classes
 
-    def forward(
-        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
-    ) -> Tensor:
+    def forward(self, x: Inputs, graph: Adjacency, draw: Draw | None = None) -> Tensor:
         """Return class scores (logits), float32 of shape (1, n_nodes, n_classes)."""
         if isinstance(x, Features):
             # The module's dropout is its own: only features that are masked go.
@@ -460,9 +442,7 @@ class ForeignEncoder(nn.Module):
             )
         return out[None]
 
-    def embed(
-        self, x: Features | Tensor, graph: Adjacency, draw: Draw | None = None
-    ) -> Tensor:
+    def embed(self, x: Inputs, graph: Adjacency, draw: Draw | None = None) -> Tensor:
         """Return the input of the module's last layer that has parameters."""
         from torch_geometric.nn import MessagePassing
 
@@ -589,9 +569,7 @@ def _call_factory(factory: Callable[..., nn.Module], **widths: Any) -> nn.Module
         open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         # PyG's models pass on what they do not know to their convolutions.
         known = {"dropout", "num_layers"} if open_ended and factory.__module__ else ()
-        return factory(
-            **{k: v for k, v in widths.items() if k in parameters or k in known}
-        )
+        return factory(**{k: widths[k] for k in widths if k in {*parameters, *known}})
     _check_call(factory, 2, "encoder(n_features, n_classes)")
     return factory(widths["in_channels"], widths["out_channels"])
 

@@ -185,5 +185,5 @@ def _warn_of_shared_gpu() -> None:
             "n_jobs > 1 with one GPU: the processes take turns on it, each with its "
             "own copy of everything, and all of them are slower than one. Use "
             "n_jobs=None; BatchedGridSearchCV trains many candidates at once on one "
-            "GPU.",
+            "GPU."
         )

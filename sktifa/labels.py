@@ -34,11 +34,7 @@ _CONTAINERS = (set, frozenset, dict, list, tuple, np.ndarray)
 
 
 def encode_labels(
-    y: ArrayLike,
-    missing_label: MissingLabel = -1,
-    *,
-    of: Any = None,
-    name: str = "y",
+    y: ArrayLike, missing_label: MissingLabel = -1, *, of: Any = None, name: str = "y"
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Encode labels as numbers from 0, unlabelled nodes as -1; return also classes.
 

@@ -31,11 +31,7 @@ from sktifa.contrast.perturbation import (
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph
 from sktifa.information.evidence import GraphEvidence
-from sktifa.information.loss_weights import (
-    loss_weights_at,
-    relative_ranks,
-    trust_at,
-)
+from sktifa.information.loss_weights import loss_weights_at, relative_ranks, trust_at
 from sktifa.information.propagation import csr_device
 from sktifa.information.tig import (
     class_prototypes,
@@ -74,10 +70,7 @@ class Contrast(Objective):
         return float("inf") if ranks_all and graph.n_nodes > _LARGEST_RANKED else 2.0
 
     def on_graph(
-        self,
-        evidence: GraphEvidence,
-        device: torch.device,
-        rng: np.random.Generator,
+        self, evidence: GraphEvidence, device: torch.device, rng: np.random.Generator
     ) -> dict[str, Any]:
         """Return fields of a problem on the whole graph."""
         model, graph = self.model, evidence.graph

@@ -40,20 +40,10 @@ from sktifa.exceptions import GraphError, LabelError
 from sktifa.frames import by_name
 from sktifa.graph import Graph, as_graph, is_feature_matrix
 from sktifa.inference import LayerwisePredictor
-from sktifa.labels import (
-    encode_labels,
-    find_classes,
-    has_unlabelled,
-    node_weights,
-)
+from sktifa.labels import encode_labels, find_classes, has_unlabelled, node_weights
 from sktifa.logs import say
 from sktifa.tensors.scaling import FeatureNorm, Scaling
-from sktifa.training.encoders import (
-    ENCODERS,
-    EncoderName,
-    EncoderSpec,
-    build_encoder,
-)
+from sktifa.training.encoders import ENCODERS, EncoderName, EncoderSpec, build_encoder
 from sktifa.training.engine import computing, train
 from sktifa.training.problem import Monitor, TrainingLog
 from sktifa.training.sources import NodeFeatures, Sampler
@@ -454,10 +444,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._by_name(as_decisions(self._scores(X)), X, "decision")
 
     def score(
-        self,
-        X: Graph | ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
+        self, X: Graph | ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the accuracy on the labelled nodes.
 

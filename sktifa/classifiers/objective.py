@@ -59,10 +59,7 @@ class Objective:
         """Refuse parameters that do not go with training on subgraphs."""
 
     def on_graph(
-        self,
-        evidence: GraphEvidence,
-        device: torch.device,
-        rng: np.random.Generator,
+        self, evidence: GraphEvidence, device: torch.device, rng: np.random.Generator
     ) -> dict[str, Any]:
         """Return fields of a problem on the whole graph."""
         return {"terms": ()}

@@ -84,10 +84,7 @@ def add_parser(commands: Any) -> None:
         help="of the cross-validation (%(default)s)",
     )
     model.add_argument(
-        "--epochs",
-        type=at_least(1),
-        default=None,
-        help="of training, at most",
+        "--epochs", type=at_least(1), default=None, help="of training, at most"
     )
     model.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     model.add_argument(

@@ -102,9 +102,7 @@ def _by_class(answers: Answers) -> str:
             ]
         )
     return _table(
-        ["class", "labels", "predicted", "found", "right where said"],
-        rows,
-        "By class",
+        ["class", "labels", "predicted", "found", "right where said"], rows, "By class"
     ) + _note(
         "Predicted: nodes without a label that are given this class. Found: share of "
         "the class's labels, held back, that were predicted so. Right where said: "

@@ -355,9 +355,7 @@ def uniform_pairs(
 
 
 def pair_operator(
-    positives: ArrayOrTensor,
-    negatives: ArrayOrTensor,
-    negative_weight: float | Tensor,
+    positives: ArrayOrTensor, negatives: ArrayOrTensor, negative_weight: float | Tensor
 ) -> csr_array | Tensor:
     r"""Put positive and negative sets, (..., n_nodes, any), into one sparse matrix.
 

@@ -1,11 +1,7 @@
 """What a graph and its labels promise, and where in it a classifier is right."""
 
 from sktifa.diagnostics.advice import Advice
-from sktifa.diagnostics.bins import (
-    accuracy_by_gain,
-    correctness,
-    radial_decay,
-)
+from sktifa.diagnostics.bins import accuracy_by_gain, correctness, radial_decay
 from sktifa.diagnostics.findings import diagnose
 from sktifa.diagnostics.oversmoothing import madgap
 from sktifa.diagnostics.pairs import PairQuality, pair_quality

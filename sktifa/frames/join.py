@@ -17,12 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import GraphError, LabelError, ParameterError
-from sktifa.frames.encoder import (
-    TableEncoder,
-    check_columns,
-    listed,
-    warn_of_empty,
-)
+from sktifa.frames.encoder import TableEncoder, check_columns, listed, warn_of_empty
 from sktifa.frames.table import Column, Table
 
 __all__ = ["GraphParts", "join", "labels_of"]

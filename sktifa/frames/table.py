@@ -354,9 +354,7 @@ def _read_text(path: Path) -> FileTable:
             "as UTF-8"
         ) from error
     return FileTable(
-        name,
-        dict(zip(header, columns, strict=True)),
-        np.array(lines, dtype=np.int64),
+        name, dict(zip(header, columns, strict=True)), np.array(lines, dtype=np.int64)
     )
 
 

@@ -41,9 +41,7 @@ _GOOD_WEIGHTS = (
 
 
 def clean_adjacency(
-    adjacency: ArrayLike | sp.sparray | sp.spmatrix,
-    directed: Directed,
-    node_names: Any,
+    adjacency: ArrayLike | sp.sparray | sp.spmatrix, directed: Directed, node_names: Any
 ) -> sp.csr_array:
     """Bring an adjacency into the form that `Graph.adjacency` promises."""
     if directed not in ("symmetrize", "error"):
@@ -208,9 +206,7 @@ def _count_nodes(edges: NDArray[np.integer], features: Any, n_nodes: int | None)
 
 
 def _clean_weights(
-    edge_weight: ArrayLike | None,
-    edges: NDArray[np.integer],
-    node_names: Any,
+    edge_weight: ArrayLike | None, edges: NDArray[np.integer], node_names: Any
 ) -> NDArray[np.float32]:
     n_arcs = edges.shape[1]
     if edge_weight is None:

@@ -14,16 +14,8 @@ from sklearn.utils import Bunch
 
 from sktifa.callers import announce_array
 from sktifa.checks import as_array, check_count
-from sktifa.exceptions import (
-    GraphError,
-    NodeNameError,
-    ParameterError,
-)
-from sktifa.graph.adjacency import (
-    Directed,
-    adjacency_of_edges,
-    clean_adjacency,
-)
+from sktifa.exceptions import GraphError, NodeNameError, ParameterError
+from sktifa.graph.adjacency import Directed, adjacency_of_edges, clean_adjacency
 from sktifa.graph.features import as_dense, clean_features, clean_names, copy_of_rows
 from sktifa.graph.formats import (
     as_networkx,

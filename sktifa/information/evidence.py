@@ -454,7 +454,5 @@ def _balanced(codes: NDArray[np.integer], right: NDArray[np.float64]) -> Estimat
     n, hits = n[n > 0], hits[n > 0]
     errors = _binomial_error(hits / n, n)
     return Estimate(
-        float((hits / n).mean()),
-        float(np.sqrt((errors**2).sum()) / len(n)),
-        len(codes),
+        float((hits / n).mean()), float(np.sqrt((errors**2).sum()) / len(n)), len(codes)
     )

@@ -294,7 +294,7 @@ class _Evaluation:
         for reason, count in reasons.items():
             warn_user(
                 f"{count} of {len(tasks)} fits are done one by one, because {reason}: "
-                "this can't be trained in a stack.",
+                "this can't be trained in a stack."
             )
         stacks = []
         for similar in by_shape.values():
@@ -472,7 +472,7 @@ def _warn_of_new_draws(search: _Batched) -> None:
     if unseeded:
         warn_user(
             f"checkpoint: {' and '.join(unseeded)} has no random_state, so that "
-            "another run draws anew and finds none of these results. Give an int.",
+            "another run draws anew and finds none of these results. Give an int."
         )
 
 

@@ -12,11 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import (
-    BaseCrossValidator,
-    PredefinedSplit,
-    StratifiedKFold,
-)
+from sklearn.model_selection import BaseCrossValidator, PredefinedSplit, StratifiedKFold
 from sklearn.utils import check_random_state, indexable
 
 from sktifa.checks import check_count
@@ -24,11 +20,7 @@ from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import as_graph, is_feature_matrix
 from sktifa.labels import encode_labels
 
-__all__ = [
-    "LabeledNodeKFold",
-    "LabeledNodeShuffleSplit",
-    "predefined_validation_split",
-]
+__all__ = ["LabeledNodeKFold", "LabeledNodeShuffleSplit", "predefined_validation_split"]
 
 Indices = NDArray[np.int64]
 

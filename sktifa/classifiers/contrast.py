@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from sktifa.contrast.pairs import (
     LARGEST_SHARED,
     GraphDistances,
     PairSettings,
+    check_ranks,
     graph_distances,
     nearest_pairs,
     pair_features,
@@ -31,7 +31,12 @@ from sktifa.contrast.perturbation import (
 from sktifa.exceptions import ParameterError, StorageError
 from sktifa.graph import Graph
 from sktifa.information.evidence import GraphEvidence
-from sktifa.information.loss_weights import loss_weights_at, relative_ranks, trust_at
+from sktifa.information.loss_weights import (
+    check_weights,
+    loss_weights_at,
+    relative_ranks,
+    trust_at,
+)
 from sktifa.information.propagation import csr_device
 from sktifa.information.tig import (
     class_prototypes,
@@ -210,22 +215,8 @@ class Contrast(Objective):
         return PairSettings(self.model.pairing, **settings)
 
     def _check_ranges(self) -> None:
-        low, high = self.model.weight_min, self.model.weight_max
-        if low > high:
-            raise ParameterError(
-                f"weight_min={low} is above weight_max={high}: the weights run from "
-                "weight_min, where most information arrives, up to weight_max."
-            )
-        ranks = self.model.negative_ranks
-        if (
-            len(ranks) != 2
-            or not all(isinstance(rank, numbers.Integral) for rank in ranks)
-            or not 0 <= ranks[0] <= ranks[1]
-        ):
-            raise ParameterError(
-                f"negative_ranks={ranks!r}: give two whole numbers, the first rank, "
-                "from 0 on, and the one after the last."
-            )
+        check_weights(self.model.weight_min, self.model.weight_max)
+        check_ranks(self.model.negative_ranks)
 
     def _pair_sets(
         self,

@@ -626,13 +626,7 @@ class GNNClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         columns = self.classes_ if values.ndim == 2 else None
         return by_name(values, names, columns, library, title)
 
-    def _run(
-        self,
-        X: Any,
-        forward: Callable[
-            [LayerwisePredictor, nn.Module, NDArray[np.int64] | None], torch.Tensor
-        ],
-    ) -> NDArray[Any]:
+    def _run(self, X: Any, forward: Callable[..., torch.Tensor]) -> NDArray[Any]:
         check_is_fitted(self)
         refuse_marks_as_wrong(has_unlabelled, self.missing_label)
         device = next(self.network_.parameters()).device

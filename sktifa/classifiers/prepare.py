@@ -193,6 +193,9 @@ def prepare(
         validation_logits = _evaluates(estimator, elsewhere, features)
     if not estimator.early_stopping:
         validation = validation_logits = None
+    schedule = fields_of(estimator, Schedule)
+    if estimator.max_iter == "auto":
+        schedule["max_iter"] = _MOST_EPOCHS[validation is not None]
     problem = Problem(
         graph=graph,
         feature_norm=estimator.feature_norm,
@@ -204,7 +207,7 @@ def prepare(
         train=train.labels(),
         evidence=evidence,
         validation=None if validation is None else validation.labels(),
-        schedule=_schedule(estimator, validation is not None),
+        schedule=Schedule(**schedule),
         start=_start(estimator, spec),
         validation_logits=validation_logits,
         **parts,
@@ -321,13 +324,6 @@ def _scaling(graph: Graph, feature_norm: FeatureNorm | None) -> Scaling:
     return Scaling.learned(graph.features, feature_norm)
 
 
-def _schedule(estimator: GNNClassifier, validates: bool) -> Schedule:
-    values = fields_of(estimator, Schedule)
-    if estimator.max_iter == "auto":
-        values["max_iter"] = _MOST_EPOCHS[validates]
-    return Schedule(**values)
-
-
 def _start(estimator: GNNClassifier, spec: EncoderSpec) -> nn.Module | None:
     """Return the encoder that a warm start goes on from."""
     if not estimator.warm_start or not hasattr(estimator, "network_"):
@@ -390,18 +386,15 @@ def _labeled_nodes(
             "sample_weight and class_weight leave no labelled node any weight: give "
             "some node a weight above 0."
         )
+    # A hash takes a moment; features may lie on a disk.
+    is_cheap = X.features.size + X.adjacency.nnz <= _MOST_TO_HASH
     estimator.fitted_on_ = {
         "n_nodes": X.n_nodes,
         "n_edges": X.n_edges,
         "n_features": X.n_features,
-        "fingerprint": X.fingerprint if _is_cheap_to_hash(X) else None,
+        "fingerprint": X.fingerprint if is_cheap else None,
     }
     return X, _Nodes(X.nodes, codes, weight)
-
-
-def _is_cheap_to_hash(graph: Graph) -> bool:
-    """Whether a hash takes a moment; features may lie on a disk."""
-    return graph.features.size + graph.adjacency.nnz <= _MOST_TO_HASH
 
 
 def _train_and_validation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,8 @@ def run(arguments: argparse.Namespace) -> None:
         random_state=0,
     )
     splits = list(splitter.split_with_validation(graph, target))
-    accuracy: dict[str, list[float]] = {}
-    seconds: dict[str, list[float]] = {}
-    by_gain: dict[str, list[np.ndarray]] = {}
+    # Of each split accuracy, in all and by bin, and seconds.
+    found: dict[str, list[tuple[float, np.ndarray, float]]] = defaultdict(list)
     jobs = [
         (seed, split, name)
         for seed, split in enumerate(splits)
@@ -113,30 +113,23 @@ def run(arguments: argparse.Namespace) -> None:
                     graph[train], target[train], X_val=graph[val], y_val=target[val]
                 )
                 predicted = model.predict(graph)
-            seconds.setdefault(name, []).append(time.perf_counter() - begin)
+            seconds = time.perf_counter() - begin
             correct = predicted[test] == target[test]
-            accuracy.setdefault(name, []).append(correct.mean())
-            by_gain.setdefault(name, []).append(
-                accuracy_by_gain(gain[test], correct, N_BINS)
-            )
+            by_gain = accuracy_by_gain(gain[test], correct, N_BINS)
+            found[name].append((correct.mean(), by_gain, seconds))
     table = Table(title="accuracy on the unlabelled nodes, in %", title_justify="left")
     table.add_column("method")
     between = [f"bin {i}" for i in range(2, N_BINS)]
     for heading in ("all", "least", *between, "most", "seconds"):
         table.add_column(heading, justify="right")
-    bins = {name: np.nanmean(values, axis=0) for name, values in by_gain.items()}
-    for name, values in accuracy.items():
-        spread = (
-            f" {plus_minus} {100 * np.std(values, ddof=1):.1f}"
-            if len(values) > 1
-            else ""
-        )
-        table.add_row(
-            name,
-            f"{100 * np.mean(values):.1f}{spread}",
-            *(f"{100 * value:.1f}" for value in bins[name]),
-            f"{np.mean(seconds[name]):.1f}",
-        )
+    bins = {}
+    for name, runs in found.items():
+        accuracy, by_bin, times = zip(*runs, strict=True)
+        bins[name] = np.nanmean(by_bin, axis=0)
+        cells = [f"{100 * value:.1f}" for value in (np.mean(accuracy), *bins[name])]
+        if len(runs) > 1:
+            cells[0] += f" {plus_minus} {100 * np.std(accuracy, ddof=1):.1f}"
+        table.add_row(name, *cells, f"{np.mean(times):.1f}")
     console.print(table)
     console.print(
         "The columns in between split the test nodes by how much annotated "

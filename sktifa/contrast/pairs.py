@@ -8,7 +8,7 @@ sampled subgraph lives for one step: there, only some anchors are ranked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ __all__ = [
     "GraphDistances",
     "PairSettings",
     "anchor_pairs",
+    "check_ranks",
     "graph_distances",
     "nearest_pairs",
     "pair_features",
@@ -74,7 +75,7 @@ class PairSettings:
             check_real(getattr(self, name), name)
         check_count(self.n_positives, "n_positives")
         check_count(self.max_hops, "max_hops", high=254)
-        _check_ranks(self.negative_ranks)
+        check_ranks(self.negative_ranks)
 
     def n_ranks(self, n_nodes: int) -> int:
         """How many of a graph's nodes are ranked for an anchor."""
@@ -471,15 +472,15 @@ def _check(features: np.ndarray | csr_array, n_nodes: int, p: np.ndarray) -> Non
         )
 
 
-def _check_ranks(negative_ranks: tuple[int, int]) -> None:
+def check_ranks(negative_ranks: Any) -> None:
+    """Check the ranks of the negatives: the first, and the one after the last."""
     try:
-        begin, end = negative_ranks
+        begin, end = (check_count(rank, "negative_ranks") for rank in negative_ranks)
+        if begin <= end:
+            return
     except (TypeError, ValueError):
-        begin, end = 1, 0
-    check_count(begin, "negative_ranks[0]")
-    check_count(end, "negative_ranks[1]")
-    if begin > end:
-        raise ParameterError(
-            "negative_ranks must be two ranks (begin, end) with 0 <= begin <= end, got "
-            f"{negative_ranks}."
-        )
+        pass
+    raise ParameterError(
+        f"negative_ranks={negative_ranks!r}: give two whole numbers, the first rank, "
+        "from 0 on, and the one after the last."
+    )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,7 +165,8 @@ class GraphPerturber:
     to the training step.
 
     `graph` is a symmetric adjacency, without diagonal, indices sorted, or the arcs of
-    one. It isn't changed; its weights play no part.
+    one. It isn't changed; its weights play no part. `settings` are the fields of
+    :class:`PerturbationSettings`.
 
     Examples
     --------
@@ -178,18 +180,9 @@ class GraphPerturber:
     """
 
     def __init__(
-        self,
-        graph: csr_array | Arcs,
-        loss_weights: ArrayLike,
-        *,
-        sharpness: float = 1.0,
-        perturbed_nodes: float = 0.4,
-        perturbation_rate: float | None = None,
-        edges_added: int = 1,
-        edges_removed: int = 2,
-        decay: float = 0.5,
-        decay_hops: int = 1,
+        self, graph: csr_array | Arcs, loss_weights: ArrayLike, **settings: Any
     ) -> None:
+        chosen = PerturbationSettings(**settings)
         arcs = graph if isinstance(graph, Arcs) else arcs_of(graph)
         n_nodes, n_arcs = len(arcs.crow) - 1, len(arcs.col)
         weights = np.asarray(as_numbers(loss_weights, "loss_weights"), dtype=np.float64)
@@ -203,49 +196,40 @@ class GraphPerturber:
             raise ParameterError(
                 f"loss_weights[{first}] is {weights[first]}; weights must be finite."
             )
-        PerturbationSettings(  # which checks them
-            sharpness,
-            perturbed_nodes,
-            perturbation_rate,
-            edges_added,
-            edges_removed,
-            decay,
-            decay_hops,
-        )
-
         # Only ratios matter; the largest rate is 1, so that none overflows.
         with np.errstate(over="ignore"):
-            exponent = sharpness * weights
+            exponent = chosen.sharpness * weights
         if not np.isfinite(exponent).all():
             raise ParameterError(
-                f"sharpness={sharpness} times the loss weights is beyond floating "
-                "point: lower sharpness."
+                f"sharpness={chosen.sharpness} times the loss weights is beyond "
+                "floating point: lower sharpness."
             )
         rates = np.exp(exponent - exponent.max(initial=-np.inf))
         # No node can gain or lose more than it has others.
         most = max(n_nodes - 1, 0)
-        n_drawn = round(perturbed_nodes * n_nodes)
-        n_added, n_removed = min(int(edges_added), most), min(int(edges_removed), most)
+        n_drawn = round(chosen.perturbed_nodes * n_nodes)
+        n_added = min(int(chosen.edges_added), most)
+        n_removed = min(int(chosen.edges_removed), most)
         widths = Widths(
             2 * min(n_drawn * n_removed, n_arcs // 2), n_drawn * n_added, n_drawn
         )
         if 40 * widths.added > _FEW and 40 * widths.added > free_memory():
             raise NotEnoughMemoryError(
-                f"edges_added={edges_added} to {n_drawn} nodes don't fit in memory: "
-                "lower edges_added or perturbed_nodes."
+                f"edges_added={chosen.edges_added} to {n_drawn} nodes don't fit in "
+                "memory: lower edges_added or perturbed_nodes."
             )
         # With a decay of 1 the surroundings need no visit.
-        hops = 0 if decay == 1 else min(int(decay_hops), n_nodes)
+        hops = 0 if chosen.decay == 1 else min(int(chosen.decay_hops), n_nodes)
         self._max_flips = np.inf
-        if perturbation_rate is not None:
-            self._max_flips = perturbation_rate * n_arcs / 2
+        if chosen.perturbation_rate is not None:
+            self._max_flips = chosen.perturbation_rate * n_arcs / 2
         self.race = Race(
             arcs.crow,
             arcs.col,
             arcs.reverse,
             torch.from_numpy(rates)[None],
             torch.tensor([[n_drawn, n_added, n_removed, hops]]),
-            torch.tensor([[self._max_flips, decay]], dtype=torch.float64),
+            torch.tensor([[self._max_flips, chosen.decay]], dtype=torch.float64),
             widths,
         )
 

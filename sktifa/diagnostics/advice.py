@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +68,9 @@ def classes_in_words(classes: dict[str, int]) -> str:
     return ", ".join(shown) + (f" and {more} more classes" if more else "")
 
 
-def _about_edges(evidence: GraphEvidence) -> list[Advice]:
+def _about_edges(evidence: GraphEvidence) -> Iterator[Advice]:
     if evidence.helps is not False:
-        return []
+        return
     reasons = []
     edges, found = evidence.adjusted_homophily, evidence.propagation
     if edges is not None:
@@ -85,93 +86,76 @@ def _about_edges(evidence: GraphEvidence) -> list[Advice]:
             f"propagated labels find {found.value:.0%} of the labels held out, "
             f"guessing {evidence.chance:.0%}{features}"
         )
-    return [
-        Advice(
-            "graph",
-            f"the graph does not help: {'; '.join(reasons)}.",
-            "don't rely on contrast. Compare, on nodes held out, the features alone "
-            "(LogisticRegression, HistGradientBoostingClassifier) with "
-            "GNNClassifier(encoder='sage'), which may yet learn from the features of "
-            "neighbours. If edges ought to join nodes that are alike, look at how they "
-            "were made.",
-        )
-    ]
+    yield Advice(
+        "graph",
+        f"the graph does not help: {'; '.join(reasons)}.",
+        "don't rely on contrast. Compare, on nodes held out, the features alone "
+        "(LogisticRegression, HistGradientBoostingClassifier) with "
+        "GNNClassifier(encoder='sage'), which may yet learn from the features of "
+        "neighbours. If edges ought to join nodes that are alike, look at how they "
+        "were made.",
+    )
 
 
-def _about_features(features: dict[str, Any]) -> list[Advice]:
+def _about_features(features: dict[str, Any]) -> Iterator[Advice]:
     if features["kind"] == "none":
-        return [
-            Advice(
-                "features",
-                "nodes have no features: each is known by its number alone.",
-                "predictions hold for this graph only. Give features where there are "
-                "any; LabelPropagationTIG(as_graph=True) makes some of the edges.",
-            )
-        ]
+        yield Advice(
+            "features",
+            "nodes have no features: each is known by its number alone.",
+            "predictions hold for this graph only. Give features where there are "
+            "any; LabelPropagationTIG(as_graph=True) makes some of the edges.",
+        )
+        return
     smallest, largest = features["smallest"], features["largest"]
     if largest["scale"] <= _UNLIKE * smallest["scale"]:
-        return []
-    return [
-        Advice(
-            "scale",
-            f"features are of unlike scales: {largest['name']} is of size "
-            f"{largest['scale']:.2g}, {smallest['name']} of {smallest['scale']:.2g}. "
-            "The larger drown the smaller.",
-            "standardise them inside the graph: "
-            "graph.with_features(StandardScaler().fit_transform(graph.features)).",
-        )
-    ]
+        return
+    yield Advice(
+        "scale",
+        f"features are of unlike scales: {largest['name']} is of size "
+        f"{largest['scale']:.2g}, {smallest['name']} of {smallest['scale']:.2g}. "
+        "The larger drown the smaller.",
+        "standardise them inside the graph: "
+        "graph.with_features(StandardScaler().fit_transform(graph.features)).",
+    )
 
 
-def _about_reach(graph: dict[str, Any], labels: dict[str, Any]) -> list[Advice]:
-    advice = []
+def _about_reach(graph: dict[str, Any], labels: dict[str, Any]) -> Iterator[Advice]:
     n, isolated, unreached = graph["nodes"], graph["isolated"], labels["unreached"]
     if isolated > _NOTABLE * n:
-        advice.append(
-            Advice(
-                "isolated",
-                f"{isolated:,} nodes ({isolated / n:.0%}) have no edge: they are "
-                "classified by their features alone.",
-                "check that ids are written alike in nodes and edges, or tie those "
-                "nodes to others of similar features (Graph.from_features).",
-            )
+        yield Advice(
+            "isolated",
+            f"{isolated:,} nodes ({isolated / n:.0%}) have no edge: they are "
+            "classified by their features alone.",
+            "check that ids are written alike in nodes and edges, or tie those "
+            "nodes to others of similar features (Graph.from_features).",
         )
     if unreached > _NOTABLE * n and unreached > isolated:
         size, node = labels["largest_unreached"], labels["node_unreached"]
-        advice.append(
-            Advice(
-                "unreached",
-                f"no label reaches {unreached:,} nodes ({unreached / n:.0%}): no node "
-                "of their components has one.",
-                f"label one in the larger of these components (node {node!r} is in the "
-                f"largest, of {size:,}); in the others features alone decide.",
-            )
+        yield Advice(
+            "unreached",
+            f"no label reaches {unreached:,} nodes ({unreached / n:.0%}): no node "
+            "of their components has one.",
+            f"label one in the larger of these components (node {node!r} is in the "
+            f"largest, of {size:,}); in the others features alone decide.",
         )
-    return advice
 
 
-def _about_classes(classes: dict[str, int]) -> list[Advice]:
-    advice = []
+def _about_classes(classes: dict[str, int]) -> Iterator[Advice]:
     few = {label: count for label, count in classes.items() if count < _FEW_LABELS}
     if few:
-        advice.append(
-            Advice(
-                "labels",
-                f"few labels ({classes_in_words(few)}): results will depend much on "
-                "which nodes have them.",
-                f"label at least {_FEW_LABELS} nodes of each class, or judge by the "
-                "mean over several random splits.",
-            )
+        yield Advice(
+            "labels",
+            f"few labels ({classes_in_words(few)}): results will depend much on "
+            "which nodes have them.",
+            f"label at least {_FEW_LABELS} nodes of each class, or judge by the "
+            "mean over several random splits.",
         )
     smallest, largest = min(classes.values()), max(classes.values())
     if largest > _IMBALANCED * smallest:
-        advice.append(
-            Advice(
-                "imbalance",
-                f"classes are of very unlike sizes, from {smallest:,} to {largest:,} "
-                "labels: plain accuracy hardly sees the small ones.",
-                "set class_weight='balanced', and score by 'balanced_accuracy' or "
-                "'f1_macro'.",
-            )
+        yield Advice(
+            "imbalance",
+            f"classes are of very unlike sizes, from {smallest:,} to {largest:,} "
+            "labels: plain accuracy hardly sees the small ones.",
+            "set class_weight='balanced', and score by 'balanced_accuracy' or "
+            "'f1_macro'.",
         )
-    return advice

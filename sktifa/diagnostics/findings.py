@@ -11,10 +11,9 @@ from scipy.sparse.csgraph import connected_components
 
 from sktifa.diagnostics.advice import give_advice
 from sktifa.diagnostics.report import GraphReport
-from sktifa.exceptions import LabelError
 from sktifa.graph import Graph, as_graph
 from sktifa.information.evidence import GraphEvidence, has_features
-from sktifa.labels import encode_labels
+from sktifa.labels import check_enough_classes, encode_labels
 
 __all__ = ["diagnose"]
 
@@ -80,11 +79,7 @@ def diagnose(
     """
     graph = as_graph(graph)
     selected, classes = encode_labels(y, missing_label, of=graph)
-    if len(classes) < 2:
-        raise LabelError(
-            f"the labelled nodes are all of one class ({classes.tolist()[0]!r}): there "
-            "is nothing to tell apart. Label nodes of at least 2 classes."
-        )
+    check_enough_classes(y, selected, classes, missing_label)
     codes = np.full(graph.n_nodes, -1)
     codes[graph.nodes[selected >= 0]] = selected[selected >= 0]
     evidence = GraphEvidence(graph, codes, len(classes), random_state)

@@ -123,15 +123,7 @@ class EmbeddingDisplay(OneAxesDisplay):
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        method: Method = "pca",
-        max_nodes: int = 2000,
-        missing_label: int | float | str | None = -1,
-        random_state: int | np.random.RandomState | None = 0,
+        cls, estimator: Any, X: Any, y: ArrayLike, **options: Any
     ) -> EmbeddingDisplay:
         """Let a fitted classifier embed the nodes.
 
@@ -143,8 +135,9 @@ class EmbeddingDisplay(OneAxesDisplay):
             The nodes.
         y : array-like of shape (n,)
             Classes; nodes without one are left out.
-        method, max_nodes, missing_label, random_state
-            As in `from_embedding`.
+        **options : Any
+            `method`, `max_nodes`, `missing_label` and `random_state`, as in
+            `from_embedding`.
 
         Returns
         -------
@@ -164,14 +157,7 @@ class EmbeddingDisplay(OneAxesDisplay):
                 f"{type(estimator).__name__} has neither embed nor transform: give a "
                 "classifier of this package, or from_embedding an array."
             )
-        return cls.from_embedding(
-            embed(X),
-            y,
-            method=method,
-            max_nodes=max_nodes,
-            missing_label=missing_label,
-            random_state=random_state,
-        )
+        return cls.from_embedding(embed(X), y, **options)
 
     def _draw(self, ax: Axes) -> None:
         """Draw a dot for each node; a few that lie far out may be left outside."""

@@ -124,15 +124,7 @@ class GainMapDisplay(OneAxesDisplay):
         return cls(graph, values, placed, mask)
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        *,
-        labeled: ArrayLike | None = None,
-        positions: ArrayLike | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> GainMapDisplay:
+    def from_estimator(cls, estimator: Any, X: Any, **options: Any) -> GainMapDisplay:
         """Take the gain from a fitted classifier.
 
         Parameters
@@ -141,8 +133,8 @@ class GainMapDisplay(OneAxesDisplay):
             Fitted on the graph.
         X : Graph
             That graph.
-        labeled, positions, random_state
-            As in `from_gain`.
+        **options : Any
+            `labeled`, `positions` and `random_state`, as in `from_gain`.
 
         Returns
         -------
@@ -161,13 +153,7 @@ class GainMapDisplay(OneAxesDisplay):
                 f"{type(estimator).__name__} has no gain_: give a TIFAGCLClassifier or "
                 "LabelPropagationTIG, or from_gain an array."
             )
-        return cls.from_gain(
-            X,
-            estimator.gain_,
-            labeled=labeled,
-            positions=positions,
-            random_state=random_state,
-        )
+        return cls.from_gain(X, estimator.gain_, **options)
 
     def _draw(self, ax: Axes) -> None:
         """Draw edges and nodes."""

@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _is_fitted
 
 from sktifa.exceptions import GraphError, LabelError, ParameterError
 from sktifa.frames.encoder import TableEncoder, check_columns, listed, warn_of_empty
@@ -303,14 +302,6 @@ def _encoded(
     )
     report += _done(encoder)
     return matrix, names, encoder
-
-
-def _is_fitted(encoder: Any) -> bool:
-    try:
-        check_is_fitted(encoder)
-    except NotFittedError:
-        return False
-    return True
 
 
 def _passed_through(nodes: Table, chosen: list[Any]) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -227,23 +228,13 @@ class FileTable(Table):
                     return Column("number", np.array(filled).astype(dtype))
                 except (ValueError, OverflowError):
                     continue
+        values: list[Any] = [None if field in MISSING else field for field in fields]
         if {field.lower() for field in known} <= {"true", "false"}:
-            flags = {"true": 1.0, "false": 0.0}
-            return Column(
-                "flag", np.array([flags.get(f.lower(), np.nan) for f in fields])
-            )
-        if all(_ISO_DATE.fullmatch(field) for field in known):
-            try:
-                times = [
-                    np.nan if f in MISSING else _seconds(datetime.fromisoformat(f))
-                    for f in fields
-                ]
-                return Column("time", np.array(times))
-            except ValueError:
-                pass
-        return Column(
-            "text", _object_array([None if f in MISSING else f for f in fields])
-        )
+            values = [v if v is None else v.lower() == "true" for v in values]
+        elif all(_ISO_DATE.fullmatch(field) for field in known):
+            with suppress(ValueError):  # the 31st of a month with 30 days, say
+                values = [v and datetime.fromisoformat(v) for v in values]
+        return column_of(values, f"column {column!r} of {self.name}")
 
     def frame(self, columns: Sequence[str]) -> Any:
         import pandas as pd

@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from sktifa.exceptions import LabelError
 from sktifa.graph import Graph
 from sktifa.information.propagation import label_propagation
+from sktifa.information.tig import checked_codes
 
 __all__ = ["Estimate", "GraphEvidence", "graph_helps", "has_features"]
+
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 # On a scale from 0, chance, to 1, perfect: below this edges tell too little. Graphs
 # made to be homophilous lie above .5 (Cora .77, CiteSeer .67), those made not to be
@@ -111,13 +114,8 @@ class GraphEvidence:
         random_state: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
-        codes = np.asarray(codes)
-        if codes.shape != (graph.n_nodes,):
-            raise LabelError(
-                f"codes must have shape ({graph.n_nodes},), one entry a node of the "
-                f"whole graph, got {codes.shape}."
-            )
-        self.graph, self.codes, self.n_classes = graph, codes, n_classes
+        self.codes = checked_codes(codes, graph.n_nodes, n_classes).numpy()
+        self.graph, self.n_classes = graph, n_classes
         self.random_state, self.device = random_state, device
 
     @property
@@ -225,9 +223,7 @@ class GraphEvidence:
             scaler, LogisticRegression(class_weight="balanced", tol=1e-2)
         )
 
-        def scores(
-            train: NDArray[np.int64], test: NDArray[np.int64]
-        ) -> NDArray[np.float64]:
+        def scores(train: Integers, test: Integers) -> Floats:
             model.fit(matrix[train], self.codes[train])
             found = np.zeros((len(test), self.n_classes))
             found[:, model.classes_] = model.predict_proba(matrix[test])
@@ -289,9 +285,7 @@ class GraphEvidence:
         return self._above_chance(replace(accuracy, value=found)).value
 
     @cached_property
-    def _labelled_edges(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    def _labelled_edges(self) -> tuple[Integers, Integers, Floats]:
         """Classes of both ends and weight of each labelled edge."""
         labelled = np.flatnonzero(self.codes >= 0)
         among = sparse.triu(self.graph.adjacency[labelled][:, labelled]).tocoo()
@@ -320,21 +314,17 @@ class GraphEvidence:
         return edge, Estimate(float(adjusted), float(error / room), len(weight))
 
     @cached_property
-    def _testable(self) -> NDArray[np.int64]:
+    def _testable(self) -> Integers:
         """Labelled nodes whose class keeps a label when theirs is held out."""
         labelled = np.flatnonzero(self.codes >= 0)
         counts = np.bincount(self.codes[labelled], minlength=self.n_classes)
         return labelled[counts[self.codes[labelled]] >= 2]
 
-    def _received(
-        self, train: NDArray[np.int64], test: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _received(self, train: Integers, test: Integers) -> Floats:
         """Propagate the labels of `train` to `test`."""
         return self._propagated(train, self.codes[train])[test]
 
-    def _propagated(
-        self, nodes: NDArray[np.int64], of_class: NDArray[np.integer]
-    ) -> NDArray[np.float64]:
+    def _propagated(self, nodes: Integers, of_class: NDArray[np.integer]) -> Floats:
         """Propagate from nodes of known class to all (Eq. 1, class means)."""
         sources = np.zeros((self.graph.n_nodes, self.n_classes))
         sources[nodes, of_class] = self._share(of_class)
@@ -346,9 +336,7 @@ class GraphEvidence:
             device=self.device,
         )
 
-    def _walked(
-        self, train: NDArray[np.int64], test: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _walked(self, train: Integers, test: Integers) -> Floats:
         """Estimate the same, up to a factor a node, by walks that start at `test`.
 
         Eq. 1 is ``Z_i = a d_i sum_t (1 - a)^t sum_j P^t(i, j) Z0_j / d_j``, where P
@@ -384,14 +372,14 @@ class GraphEvidence:
             at = adjacency.indices[arc].astype(np.int64)
         return found
 
-    def _share(self, of_class: NDArray[np.integer]) -> NDArray[np.float64]:
+    def _share(self, of_class: NDArray[np.integer]) -> Floats:
         """Let a class's labels add up to 1: one of many labels is not nearer for it."""
         return 1 / np.bincount(of_class, minlength=self.n_classes)[of_class]
 
     def _cross_fitted(
         self,
-        labelled: NDArray[np.int64],
-        scores: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],
+        labelled: Integers,
+        scores: Callable[[Integers, Integers], Floats],
         n_folds: int = _FOLDS,
         most_folds: int = _FOLDS,
     ) -> Estimate | None:
@@ -431,24 +419,20 @@ def has_features(graph: Graph) -> bool:
     return bool((np.bincount(features.indices, minlength=1) > 1).any())
 
 
-def _binomial_error(
-    share: NDArray[np.float64] | float, n: NDArray[Any] | float
-) -> NDArray[np.float64]:
+def _binomial_error(share: Floats | float, n: NDArray[Any] | float) -> Floats:
     """Estimate the error of a share of `n`; all of a few is not certain."""
     drawn = (share * n + 1) / (n + 2)
     return np.sqrt(drawn * (1 - drawn) / n)
 
 
-def _share_right(
-    scores: NDArray[np.float64], codes: NDArray[np.integer]
-) -> NDArray[np.float64]:
+def _share_right(scores: Floats, codes: NDArray[np.integer]) -> Floats:
     """Tell for each row how often one of its best scores, drawn, is its class's."""
     best = scores == scores.max(axis=1, keepdims=True)
     own = np.take_along_axis(best, codes[:, None], axis=1)[:, 0]
     return own / best.sum(axis=1)
 
 
-def _balanced(codes: NDArray[np.integer], right: NDArray[np.float64]) -> Estimate:
+def _balanced(codes: NDArray[np.integer], right: Floats) -> Estimate:
     """Average over the classes that there are how often nodes are right."""
     n, hits = np.bincount(codes), np.bincount(codes, right)
     n, hits = n[n > 0], hits[n > 0]

@@ -10,6 +10,7 @@ from sktifa.exceptions import ParameterError
 from sktifa.tensors.arrays import ArrayOrTensor, as_tensor, like
 
 __all__ = [
+    "check_weights",
     "loss_weights",
     "loss_weights_at",
     "relative_ranks",
@@ -62,14 +63,19 @@ def loss_weights_at(
     ranks: torch.Tensor, weight_min: float, weight_max: float
 ) -> torch.Tensor:
     """Return :func:`loss_weights` of nodes with these relative ranks."""
+    check_weights(weight_min, weight_max)
+    height = (1 + torch.cos(torch.pi * ranks)) / 2
+    return weight_min + (weight_max - weight_min) * height
+
+
+def check_weights(weight_min: float, weight_max: float) -> None:
+    """Check the range of loss weights."""
     check_real(weight_min, "weight_min")
     if check_real(weight_max, "weight_max") < weight_min:
         raise ParameterError(
-            "weights need 0 <= weight_min <= weight_max, got "
-            f"weight_min={weight_min} and weight_max={weight_max}."
+            f"weight_min={weight_min} is above weight_max={weight_max}: the weights "
+            "run from weight_min, where most information arrives, up to weight_max."
         )
-    height = (1 + torch.cos(torch.pi * ranks)) / 2
-    return weight_min + (weight_max - weight_min) * height
 
 
 def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sktifa.callers import warn_user
-from sktifa.checks import check_adjacency, check_count, check_real
+from sktifa.checks import check_adjacency, check_count, check_matrix, check_real
 from sktifa.device import resolve_device, undisturbed
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.tensors.arrays import as_tensor
@@ -82,19 +82,12 @@ def label_propagation(
 
 
 def _checked_sources(sources: ArrayLike, n_nodes: int) -> Tensor:
-    values = sources.toarray() if sparse.issparse(sources) else np.asarray(sources)
-    if values.ndim != 2 or values.shape[0] != n_nodes:
+    given = sources.toarray() if sparse.issparse(sources) else sources
+    values = check_matrix(given, "sources", dtype=np.float64)
+    if values.shape[0] != n_nodes:
         raise GraphError(
             f"sources must have shape ({n_nodes}, n_classes), one row a node, got "
             f"{values.shape}."
-        )
-    if values.dtype.kind not in "biuf":
-        raise GraphError(f"sources must hold real numbers, got dtype {values.dtype}.")
-    bad = ~np.isfinite(values).all(axis=1)
-    if bad.any():
-        at = int(bad.argmax())
-        raise GraphError(
-            f"sources of node {at} are {values[at].tolist()}: they must be finite."
         )
     return as_tensor(values)
 

@@ -34,6 +34,7 @@ from sktifa.tensors.device_graph import DeviceGraph
 __all__ = [
     "Aggregate",
     "annotated_information",
+    "checked_codes",
     "clarity",
     "class_prototypes",
     "feature_affinity",
@@ -65,7 +66,7 @@ def class_prototypes(
         features = as_numbers(features, "features")
     if features.ndim != 2:
         raise GraphError(f"features must be a matrix, got shape {features.shape}")
-    codes = _checked_codes(codes, features.shape[0], n_classes).cpu().numpy()
+    codes = checked_codes(codes, features.shape[0], n_classes).cpu().numpy()
     labelled = np.flatnonzero(codes >= 0)
     of_class = codes[labelled]
     counts = np.bincount(of_class, minlength=n_classes)
@@ -263,7 +264,7 @@ def propagated_labels(
     if tol is None:
         tol = 1e-6 if len(graph.col) <= _LARGE else 1e-5
     check_propagation(restart_probability, normalization, tol)
-    codes = _checked_codes(codes, graph.n_nodes, n_classes).to(graph.device)
+    codes = checked_codes(codes, graph.n_nodes, n_classes).to(graph.device)
     if aggregate not in get_args(Aggregate):
         raise ParameterError(f"aggregate must be 'sum' or 'mean', got {aggregate!r}.")
     dtype = solving_dtype(tol, restart_probability)
@@ -280,7 +281,8 @@ def propagated_labels(
     )
 
 
-def _checked_codes(codes: Codes, n_nodes: int, n_classes: int) -> Tensor:
+def checked_codes(codes: Codes, n_nodes: int, n_classes: int) -> Tensor:
+    """Check that there is a class, or -1, for each node."""
     if not isinstance(codes, Tensor):
         array = np.asarray(codes)
         if array.dtype.kind not in "iu":

@@ -37,6 +37,8 @@ from sktifa.tensors.device_graph import DeviceGraph
 __all__ = ["LabelPropagationTIG"]
 
 Matrix: TypeAlias = NDArray[Any] | sparse.csr_array
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 # What shares add to each class, in parts of the mean over nodes and classes.
@@ -47,15 +49,11 @@ _SMOOTHING = 1e-3
 class _Received:
     """What a set of labels sends to the nodes of a graph, and how much that is."""
 
-    influence: NDArray[np.float64]  # propagated labels, a row a node (paper: Z)
-    prototypes: NDArray[np.float64]  # paper: P
+    influence: Floats  # propagated labels, a row a node (paper: Z)
+    prototypes: Floats  # paper: P
     mean: float  # of the entries of Z*
-    intensity: NDArray[np.float64]
-    gain: NDArray[np.float64]
-
-
-def _returns_columns(estimator: LabelPropagationTIG) -> bool:
-    return not estimator.as_graph
+    intensity: Floats
+    gain: Floats
 
 
 class LabelPropagationTIG(TransformerMixin, BaseEstimator):
@@ -228,9 +226,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(
-        self, X: Graph | ArrayLike, y: ArrayLike
-    ) -> NDArray[np.float64] | Graph:
+    def fit_transform(self, X: Graph | ArrayLike, y: ArrayLike) -> Floats | Graph:
         """Propagate the labels, and describe each node without its own fold's labels.
 
         ``fit(X, y).transform(X)`` is another result unless ``cv=None``: see the class.
@@ -252,7 +248,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             return self._appended(graph)
         return self._cross_fitted(graph, codes, graph.nodes, *rows)
 
-    def transform(self, X: Graph | ArrayLike) -> NDArray[np.float64] | Graph:
+    def transform(self, X: Graph | ArrayLike) -> Floats | Graph:
         """Describe nodes by what reaches them.
 
         Parameters
@@ -292,9 +288,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             return self._appended(graph)
         return self._columns(*_nodes_of(graph), self._received)
 
-    def loss_weights(
-        self, weight_min: float = 0.2, weight_max: float = 2.2
-    ) -> NDArray[np.float64]:
+    def loss_weights(self, weight_min: float = 0.2, weight_max: float = 2.2) -> Floats:
         """Weigh a contrastive loss by `gain_`, see :func:`.loss_weights` (Eq. 10).
 
         Parameters
@@ -310,7 +304,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return loss_weights(self.gain_, weight_min, weight_max)
 
-    @available_if(_returns_columns)
+    @available_if(lambda self: not self.as_graph)
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Name the columns.
 
@@ -344,9 +338,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
 
     # ---------------------------------------------------------------- the work
 
-    def _fit(
-        self, X: Any, y: Any
-    ) -> tuple[Graph, NDArray[np.int64], tuple[Matrix, NDArray[np.int64]]]:
+    def _fit(self, X: Any, y: Any) -> tuple[Graph, Integers, tuple[Matrix, Integers]]:
         """Return the graph, the codes of all its nodes, and what the rows look at."""
         require_labels(y, self)
         is_array = is_feature_matrix(X)
@@ -381,7 +373,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         ).fit(X)
         return graph, codes, (X, self._neighbors.kneighbors(X, return_distance=False))
 
-    def _receive(self, graph: Graph, codes: NDArray[np.int64]) -> _Received:
+    def _receive(self, graph: Graph, codes: Integers) -> _Received:
         n_classes = len(self.classes_)
         sent = propagated_labels(
             DeviceGraph.from_graph(graph, csr_device(self.device)),
@@ -408,8 +400,8 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         return self.columns == "raw" or (self.columns == "auto" and self.as_graph)
 
     def _columns(
-        self, features: Matrix, looks_at: NDArray[np.int64], received: _Received
-    ) -> NDArray[np.float64]:
+        self, features: Matrix, looks_at: Integers, received: _Received
+    ) -> Floats:
         """Describe rows that receive the mean of the nodes they look at."""
         information = received.influence[looks_at].mean(axis=1)
         information *= feature_affinity(features, received.prototypes)
@@ -431,11 +423,11 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
     def _cross_fitted(
         self,
         graph: Graph,
-        codes: NDArray[np.int64],
-        nodes: NDArray[np.int64],
+        codes: Integers,
+        nodes: Integers,
         features: Matrix,
-        looks_at: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+        looks_at: Integers,
+    ) -> Floats:
         """Describe rows, which stand for `nodes`, without their own fold's labels."""
         columns = self._columns(features, looks_at, self._received)
         for fold, withheld in self._folds(codes):
@@ -447,9 +439,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             )
         return columns
 
-    def _folds(
-        self, codes: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def _folds(self, codes: Integers) -> list[tuple[Integers, Integers]]:
         """Deal the labelled nodes into folds; name what each fold's columns go without.
 
         That is the fold itself, filled up with others of a class that has fewer nodes
@@ -470,8 +460,8 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
             )
         rng = check_random_state(self.random_state)
         n_folds = min(self.cv, int(counts.max()))
-        folds: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
-        withheld: list[list[NDArray[np.int64]]] = [[] for _ in range(n_folds)]
+        folds: list[list[Integers]] = [[] for _ in range(n_folds)]
+        withheld: list[list[Integers]] = [[] for _ in range(n_folds)]
         for code in range(len(self.classes_)):
             nodes = rng.permutation(np.flatnonzero(codes == code))
             size = -(-len(nodes) // n_folds)
@@ -511,9 +501,7 @@ class LabelPropagationTIG(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _nodes_of(
-    graph: Graph, everywhere: bool = False
-) -> tuple[Matrix, NDArray[np.int64]]:
+def _nodes_of(graph: Graph, everywhere: bool = False) -> tuple[Matrix, Integers]:
     """Return features of nodes, and that each looks at itself alone."""
     if everywhere or graph.is_whole:
         return graph.features, np.arange(graph.n_nodes)[:, None]
@@ -522,7 +510,7 @@ def _nodes_of(
 
 def _relative_ranks(
     values: NDArray[np.floating], among: NDArray[np.floating]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Rank values among others, in [0, 1]; equal in float32 is equal."""
     ordered = np.sort(among.astype(np.float32))
     values = values.astype(np.float32)

@@ -71,12 +71,11 @@ def prefetch(
         pool.shutdown(cancel_futures=True)
 
 
-def record_stream(value: Any, stream: torch.cuda.Stream) -> None:
+def record_stream(
+    value: Any, stream: torch.cuda.Stream, told: dict[int, Any] | None = None
+) -> None:
     """Tell the allocator that `stream` uses the tensors of an object, too."""
-    _record(value, stream, {})
-
-
-def _record(value: Any, stream: torch.cuda.Stream, told: dict[int, Any]) -> None:
+    told = {} if told is None else told
     if id(value) in told:  # what a caller's `transform` returns may hold itself
         return
     told[id(value)] = value
@@ -91,8 +90,8 @@ def _record(value: Any, stream: torch.cuda.Stream, told: dict[int, Any]) -> None
         value.record_stream(stream)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            _record(part, stream, told)
+            record_stream(part, stream, told)
     elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
         for part in vars(value).values():
             if not callable(part):
-                _record(part, stream, told)
+                record_stream(part, stream, told)

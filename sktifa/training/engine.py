@@ -216,7 +216,7 @@ def _train_in_threads(
         finally:
             over.append(part)
 
-    with ThreadPoolExecutor(n_threads, initializer=_use_one_thread) as pool:
+    with ThreadPoolExecutor(n_threads, "sktifa", torch.set_num_threads, (1,)) as pool:
         try:
             parts = np.array_split(np.arange(len(problems)), n_parts)
             return [trained for part in pool.map(work, parts) for trained in part]
@@ -245,38 +245,39 @@ def _train_in_halves(
 
 
 class _Lent:
-    """What the whole process had before trainings took it, and how many have it."""
+    """A setting of the whole process, which the last of several trainings gives back.
 
-    lock = threading.Lock()
-    n_threads, n_trainings = 1, 0
-    dtype, n_in_float32 = torch.float32, 0
-
-
-@contextmanager
-def _one_thread() -> Iterator[int]:
-    """Leave PyTorch one thread, and say how many it had.
-
-    Its threads wait for each other at every operation, which takes forever on a busy
-    machine, and what they add up depends on how many they are. Ours share kernels out
-    in large parts instead. The last of several trainings gives the threads back, as a
-    number of threads that is set in one thread becomes that of others.
+    One of threads that is set in one becomes that of others, so each gives it back.
     """
-    with _Lent.lock:
-        if not _Lent.n_trainings:
-            _Lent.n_threads = torch.get_num_threads()
-        _Lent.n_trainings += 1
-        n_threads = _Lent.n_threads
-    try:
-        _use_one_thread()
-        yield n_threads
-    finally:
-        with _Lent.lock:
-            _Lent.n_trainings -= 1
-            torch.set_num_threads(_Lent.n_threads)
+
+    def __init__(
+        self, read: Callable[[], Any], write: Callable[[Any], Any], is_of_threads: bool
+    ) -> None:
+        self.read, self.write, self.is_of_threads = read, write, is_of_threads
+        self.lock, self.n_trainings, self.before = threading.Lock(), 0, None
+
+    @contextmanager
+    def set_to(self, value: Any) -> Iterator[Any]:
+        """Change it, and yield what it was."""
+        with self.lock:
+            if not self.n_trainings:
+                self.before = self.read()
+            self.n_trainings += 1
+            self.write(value)
+        try:
+            yield self.before
+        finally:
+            with self.lock:
+                self.n_trainings -= 1
+                if self.is_of_threads or not self.n_trainings:
+                    self.write(self.before)
 
 
-def _use_one_thread() -> None:
-    torch.set_num_threads(1)
+# PyTorch's threads wait for each other at every operation, which takes forever on a
+# busy machine, and what they add up depends on how many they are. Ours share kernels
+# out in large parts instead.
+_n_threads = _Lent(torch.get_num_threads, torch.set_num_threads, True)
+_dtype = _Lent(torch.get_default_dtype, torch.set_default_dtype, False)
 
 
 @contextmanager
@@ -285,7 +286,7 @@ def computing(device: torch.device) -> Iterator[int]:
 
     Yields the number of threads that kernels may use.
     """
-    with on_device(device), as_pytorch_starts(), _one_thread() as n_threads:
+    with on_device(device), as_pytorch_starts(), _n_threads.set_to(1) as n_threads:
         with cpu.spread_over(n_threads):
             yield n_threads
 
@@ -293,25 +294,13 @@ def computing(device: torch.device) -> Iterator[int]:
 @contextmanager
 def as_pytorch_starts() -> Iterator[None]:
     """Train as if the user had changed none of PyTorch's modes, and leave them so."""
-    with torch.inference_mode(False), undisturbed(), torch.enable_grad(), _float32():
+    with (
+        torch.inference_mode(False),
+        undisturbed(),
+        torch.enable_grad(),
+        _dtype.set_to(torch.float32),
+    ):
         yield
-
-
-@contextmanager
-def _float32() -> Iterator[None]:
-    """Make float32 the default, for all threads until the last of them is done."""
-    with _Lent.lock:
-        if not _Lent.n_in_float32:
-            _Lent.dtype = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float32)
-        _Lent.n_in_float32 += 1
-    try:
-        yield
-    finally:
-        with _Lent.lock:
-            _Lent.n_in_float32 -= 1
-            if not _Lent.n_in_float32:
-                torch.set_default_dtype(_Lent.dtype)
 
 
 # --------------------------------------------------------------------------- one stack
@@ -719,7 +708,8 @@ class Run:
         restore = partial(snapshot, state)
         if not self.source.recordable:
             slots = self.source.slots()
-            if slots is None or self._has_batch_norm:
+            # Batch normalisation would count the nodes that fill a subgraph up.
+            if slots is None or any("running_mean" in name for name in self.state):
                 return
             (replay,) = capture(
                 [lambda: self._step(slots.batch())], self.device, restore=restore
@@ -734,11 +724,6 @@ class Run:
             self._evaluate, self._update = capture(
                 [self.evaluate, self.update], self.device, restore=restore
             )
-
-    @property
-    def _has_batch_norm(self) -> bool:
-        """Whether nodes that subgraphs are filled up with would be counted."""
-        return any("running_mean" in name for name in self.state)
 
     # --------------------------------------------------------------------- the end
 

@@ -44,16 +44,14 @@ def stack_key(value: Any) -> Any:
     for part in fields(value):
         item = getattr(value, part.name)
         is_own = part.metadata.get("own", False)
-        if not is_own or (is_dataclass(item) and _takes_part(item)):
+        if not is_own or (
+            is_dataclass(item) and any("own" in f.metadata for f in fields(item))
+        ):
             parts.append(stack_key(item))
         else:
             # Whether it is there is something that all must agree in.
             parts.append(item is None)
     return (type(value), *parts)
-
-
-def _takes_part(value: Any) -> bool:
-    return any("own" in part.metadata for part in fields(value))
 
 
 def stack(values: Sequence[T], device: torch.device) -> T:

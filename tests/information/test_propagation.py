@@ -216,7 +216,7 @@ def test_sources_of_another_length():
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(np.nan, "sources of node 2 are"), ("a", "real numbers"), (1j, "real numbers")],
+    [(np.nan, "sources has nan in row 2"), ("a", "real numbers"), (1j, "real numbers")],
 )
 def test_sources_that_are_no_numbers(value, words):
     adjacency, sources = _random_graph(12)

@@ -21,7 +21,7 @@ from sktifa.contrast.ranking import GraphDistances, Ranking
 from sktifa.device import free_memory, resolve_device
 from sktifa.exceptions import GraphError, NotEnoughMemoryError, ParameterError
 from sktifa.tensors.arrays import ArrayOrTensor, as_tensor
-from sktifa.tensors.sparse import to_csr
+from sktifa.tensors.sparse import csr_tensor, index_tensor, to_csr
 
 __all__ = [
     "LARGEST_SHARED",
@@ -277,10 +277,9 @@ def nearest_pairs(
             f"the sets of {n_nodes} nodes don't fit in memory: lower n_positives="
             f"{settings.n_positives} or the number of negative_ranks={begin, end}."
         )
-    sets = torch.full(
-        (n_nodes, settings.n_positives + end - begin), -1, dtype=torch.int32
-    ).to(device)
-    positives, negatives = sets.split([settings.n_positives, end - begin], dim=1)
+    sizes = [settings.n_positives, end - begin]
+    sets = torch.full((n_nodes, sum(sizes)), -1, dtype=torch.int32, device=device)
+    positives, negatives = sets.split(sizes, dim=1)
     n_ranks = settings.n_ranks(n_nodes)
     if n_ranks:
         ranking = Ranking(crow, col, features, distribution, settings, distances)
@@ -395,14 +394,8 @@ def _array_operator(
                 f"{n_nodes - 1}, and -1 is none."
             )
     made = pair_operator(as_tensor(sets[0]), as_tensor(sets[1]), negative_weight)
-    operator = csr_array(
-        (
-            made.values().numpy(),
-            made.col_indices().numpy(),
-            made.crow_indices().numpy(),
-        ),
-        shape=made.shape,
-    )
+    parts = made.values(), made.col_indices(), made.crow_indices()
+    operator = csr_array(tuple(part.numpy() for part in parts), shape=made.shape)
     operator.sum_duplicates()
     operator.eliminate_zeros()
     return operator
@@ -426,13 +419,7 @@ def _entries(
 
 def _operator(counts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
     crow = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-    return torch.sparse_csr_tensor(
-        crow,
-        columns.flatten(),
-        values.flatten(),
-        (len(counts), len(counts)),
-        check_invariants=False,
-    )
+    return csr_tensor(crow, columns.flatten(), values.flatten(), (len(counts),) * 2)
 
 
 def _ranking_device(device: str | torch.device) -> torch.device:
@@ -441,11 +428,8 @@ def _ranking_device(device: str | torch.device) -> torch.device:
 
 
 def _pattern(adjacency: csr_array, device: torch.device) -> tuple[Tensor, Tensor]:
-    # Copies: the caller's may be read-only.
-    return (
-        torch.from_numpy(adjacency.indptr.astype(np.int32)).to(device),
-        torch.from_numpy(adjacency.indices.astype(np.int32)).to(device),
-    )
+    crow, col = adjacency.indptr, adjacency.indices
+    return index_tensor(crow, device), index_tensor(col, device)
 
 
 def pair_features(features: np.ndarray | csr_array, device: torch.device) -> Tensor:

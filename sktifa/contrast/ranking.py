@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sktifa.tensors.jit import njit
-from sktifa.tensors.sparse import csr_product
+from sktifa.tensors.sparse import csr_product, csr_tensor
 
 if TYPE_CHECKING:
     from sktifa.contrast.pairs import PairSettings
@@ -209,13 +209,8 @@ def _unit_rows(features: Tensor) -> Tensor:
     square = values.new_zeros(len(counts))
     row = torch.repeat_interleave(counts, output_size=len(values))
     length = square.index_add_(0, row, values**2).sqrt_().clamp_(min=_SMALLEST_LENGTH)
-    return torch.sparse_csr_tensor(
-        crow,
-        features.col_indices(),
-        (values / length[row]).float(),
-        features.shape,
-        check_invariants=False,
-    )
+    scaled = (values / length[row]).float()
+    return csr_tensor(crow, features.col_indices(), scaled, features.shape)
 
 
 def _dense_rows(matrix: Tensor, rows: Tensor) -> Tensor:

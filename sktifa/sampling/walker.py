@@ -214,16 +214,10 @@ class TorchWalker:
     def walk(self, roots: Tensor, walk_length: int, seed: int) -> Tensor:
         """Return where each walker was, shape (walk_length + 1, n_roots)."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        draws = torch.randint(
-            ONE,
-            (walk_length, len(roots)),
-            generator=generator,
-            device=self.device,
-            dtype=torch.int64,
-        )
-        paths = torch.empty(
-            (walk_length + 1, len(roots)), dtype=torch.int64, device=self.device
-        )
+        size = len(roots)
+        like: Any = {"dtype": torch.int64, "device": self.device}
+        draws = torch.randint(ONE, (walk_length, size), generator=generator, **like)
+        paths = torch.empty((walk_length + 1, size), **like)
         paths[0] = roots
         for step in range(walk_length):
             paths[step + 1] = self._step(paths[step], draws[step])

@@ -73,6 +73,10 @@ _TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)
 _AS_IT_IS = _TEMPERATURES.index(1.0)
 
 OnEpoch = Callable[[TrainingLog, nn.Module], bool]
+# Some models' numbers, and a column of figures of each.
+Figures = tuple[NDArray[np.intp], NDArray[np.float32]]
+# A network's tensors by name.
+State = dict[str, Tensor]
 
 
 def train(
@@ -323,9 +327,7 @@ class _Reader:
             event.record()
         self._waiting.append((ids, figures, event))
 
-    def take(
-        self, everything: bool = False
-    ) -> list[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    def take(self, everything: bool = False) -> list[Figures]:
         """Return what has arrived."""
         arrived = []
         while len(self._waiting) > (0 if everything else self._lag):
@@ -355,15 +357,15 @@ class Run:
         self.interrupted = interrupted or threading.Event()
         self.kernels = kernels_for(device)
         self.logs = [TrainingLog(teacher=one.teacher) for one in problems]
-        self.kept: dict[int, dict[str, Tensor]] = {}
-        self.ends: dict[int, dict[str, Tensor]] = {}
+        self.kept: dict[int, State] = {}
+        self.ends: dict[int, State] = {}
         self.errors: dict[int, Exception] = {}
         self.needs_clean = problems[0].needs_clean
 
     def train(self) -> list[Trained]:
         """Run until the last model has stopped, and keep the best of each."""
         source: Source | None = None
-        history: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
+        history: list[Figures] = []
         reader = _Reader(1 if self.device.type == "cuda" and not self.on_epoch else 0)
         try:
             first = self.all[0]
@@ -566,7 +568,7 @@ class Run:
         self._keep(chosen, self.last if reached is None else self.best)
         return figures
 
-    def _keep(self, chosen: Tensor, place: dict[str, Tensor]) -> None:
+    def _keep(self, chosen: Tensor, place: State) -> None:
         """Keep the present state of some models."""
         for name, kept in place.items():
             if kept.is_floating_point():
@@ -635,11 +637,7 @@ class Run:
 
     # -------------------------------------------------------------------- the loop
 
-    def loop(
-        self,
-        reader: _Reader,
-        history: list[tuple[NDArray[np.intp], NDArray[np.float32]]],
-    ) -> None:
+    def loop(self, reader: _Reader, history: list[Figures]) -> None:
         """Train until the last model has stopped."""
         self.record()
         waste, last = 0.0, time.perf_counter()
@@ -727,9 +725,7 @@ class Run:
 
     # --------------------------------------------------------------------- the end
 
-    def _write_logs(
-        self, history: Sequence[tuple[NDArray[np.intp], NDArray[np.float32]]]
-    ) -> None:
+    def _write_logs(self, history: Sequence[Figures]) -> None:
         figures = np.full((len(history), 5, len(self.all)), np.nan)
         figures[:, 3] = 0
         for epoch, (ids, values) in enumerate(history):
@@ -824,9 +820,7 @@ class Run:
                     log,
                 )
 
-    def _logits(
-        self, states: dict[int, dict[str, Tensor]]
-    ) -> NDArray[np.float32] | None:
+    def _logits(self, states: dict[int, State]) -> NDArray[np.float32] | None:
         """Run several models forward."""
         joined = {
             name: torch.stack([state[name] for state in states.values()])
@@ -837,7 +831,7 @@ class Run:
         logits = self.source.evaluate(_set_state(self.encoder, joined))
         return None if logits is None else logits.cpu().numpy()
 
-    def _unstacked(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _unstacked(self, state: State) -> State:
         """Give one model's state the shapes that its encoder has."""
         if not self.encoder.stackable:
             return state
@@ -859,7 +853,7 @@ class Run:
         )
 
 
-def _set_state(module: nn.Module, values: dict[str, Tensor]) -> nn.Module:
+def _set_state(module: nn.Module, values: State) -> nn.Module:
     """Give a module other tensors, maybe of more models or fewer."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         tensor.data = values[name]

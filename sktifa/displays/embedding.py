@@ -166,17 +166,9 @@ class EmbeddingDisplay(OneAxesDisplay):
         for label, (colour, marker) in zip(
             classes.tolist(), looks(len(classes)), strict=True
         ):
-            chosen = self.y == label
-            ax.scatter(
-                self.positions[chosen, 0],
-                self.positions[chosen, 1],
-                s=size,
-                c=colour,
-                marker=marker,
-                alpha=0.6,
-                linewidths=0,
-                label=str(label),
-            )
+            x, y = self.positions[self.y == label].T
+            look: dict[str, Any] = {"marker": marker, "alpha": 0.6, "lw": 0}
+            ax.scatter(x, y, size, colour, label=str(label), **look)
         name = {"pca": "principal component", "tsne": "t-SNE dimension"}[self.method]
         low, high = _frame(self.positions)
         ax.set(

@@ -84,16 +84,9 @@ class PairQualityDisplay(OneAxesDisplay):
 
     def _draw(self, ax: Axes) -> None:
         """Draw a bar for each bin, and what edges and chance give."""
-        n_bins = len(self.quality.same_class)
-        left = np.arange(n_bins) / n_bins
-        ax.bar(
-            left,
-            self.quality.same_class,
-            width=0.9 / n_bins,
-            align="edge",
-            color=BLUE,
-            label="by label distance",
-        )
+        shares, n_bins = self.quality.same_class, len(self.quality.same_class)
+        bars: dict[str, Any] = {"color": BLUE, "label": "by label distance"}
+        ax.bar(np.arange(n_bins) / n_bins, shares, 0.9 / n_bins, align="edge", **bars)
         ax.axhline(self.quality.neighbors, color=ORANGE, label="pairs with an edge")
         ax.axhline(self.quality.overall, color=GREY, ls="--", label="all pairs")
         ax.set(

@@ -143,18 +143,14 @@ class InformationPlaneDisplay(OneAxesDisplay):
         """Draw a dot for each node."""
         # Fewer than some hundred nodes want larger dots.
         size = float(np.clip(12_000 / max(len(self.correct), 1), 5, 30))
-        for right, colour, marker in ((True, BLUE, "o"), (False, ORANGE, "^")):
-            chosen = self.correct == right
-            ax.scatter(
-                100 * self.intensity_rank[chosen],
-                100 * self.clarity_rank[chosen],
-                s=size if right else 2 * size,
-                c=colour,
-                marker=marker,
-                alpha=0.45 if right else 0.8,
-                linewidths=0,
-                label=f"{'right' if right else 'wrong'} ({np.count_nonzero(chosen):,})",
-            )
+        x, y = 100 * self.intensity_rank, 100 * self.clarity_rank
+        kinds = ((True, "right", BLUE, "o", 0.45), (False, "wrong", ORANGE, "^", 0.8))
+        for right, name, colour, marker, alpha in kinds:
+            at = self.correct == right
+            label = f"{name} ({np.count_nonzero(at):,})"
+            look: dict[str, Any] = {"marker": marker, "alpha": alpha, "lw": 0}
+            dots = size if right else 2 * size
+            ax.scatter(x[at], y[at], dots, colour, label=label, **look)
         ax.set(xlim=(-2, 102), ylim=(-2, 102))
         name_plane(ax)
         legend_beside(ax, markerscale=2)

@@ -119,17 +119,10 @@ class TrainingCurveDisplay:
         epochs = np.arange(1, len(self.loss) + 1)
         axes[0].plot(epochs, self.loss, color=BLUE, label="training")
         if self.validation_loss is not None:
-            axes[0].plot(
-                np.arange(len(self.validation_loss)),
-                self.validation_loss,
-                color=ORANGE,
-                ls="--",
-                label="validation",
-            )
+            axes[0].plot(self.validation_loss, "--", color=ORANGE, label="validation")
         axes[0].set(ylabel="loss")
         if scored:
-            score = np.asarray(self.validation_score)
-            axes[1].plot(np.arange(len(score)), score, color=GREEN, label="validation")
+            axes[1].plot(self.validation_score, color=GREEN, label="validation")
             axes[1].set(ylabel="accuracy")
         for panel in axes:
             if self.best_iter is not None:

@@ -249,39 +249,39 @@ def _train_in_halves(
 
 
 class _Lent:
-    """A setting of the whole process, which the last of several trainings gives back.
+    """A setting of torch's, which the last of several trainings gives back.
 
-    One of threads that is set in one becomes that of others, so each gives it back.
+    A number of threads that is set in one thread becomes that of others, so there each
+    gives it back.
     """
 
-    def __init__(
-        self, read: Callable[[], Any], write: Callable[[Any], Any], is_of_threads: bool
-    ) -> None:
-        self.read, self.write, self.is_of_threads = read, write, is_of_threads
+    def __init__(self, name: str, is_of_threads: bool) -> None:
+        self.name, self.is_of_threads = name, is_of_threads
         self.lock, self.n_trainings, self.before = threading.Lock(), 0, None
 
     @contextmanager
     def set_to(self, value: Any) -> Iterator[Any]:
         """Change it, and yield what it was."""
+        write = getattr(torch, f"set_{self.name}")
         with self.lock:
             if not self.n_trainings:
-                self.before = self.read()
+                self.before = getattr(torch, f"get_{self.name}")()
             self.n_trainings += 1
-            self.write(value)
+            write(value)
         try:
             yield self.before
         finally:
             with self.lock:
                 self.n_trainings -= 1
                 if self.is_of_threads or not self.n_trainings:
-                    self.write(self.before)
+                    write(self.before)
 
 
 # PyTorch's threads wait for each other at every operation, which takes forever on a
 # busy machine, and what they add up depends on how many they are. Ours share kernels
 # out in large parts instead.
-_n_threads = _Lent(torch.get_num_threads, torch.set_num_threads, True)
-_dtype = _Lent(torch.get_default_dtype, torch.set_default_dtype, False)
+_n_threads = _Lent("num_threads", is_of_threads=True)
+_dtype = _Lent("default_dtype", is_of_threads=False)
 
 
 @contextmanager

@@ -4,23 +4,6 @@ Every error is a :class:`SktifaError` and also the builtin that a caller would
 expect, so ``except ValueError`` goes on working.
 """
 
-__all__ = [
-    "DatasetError",
-    "GraphError",
-    "GraphWarning",
-    "LabelError",
-    "LabelWarning",
-    "MissingPackageError",
-    "NodeIndexError",
-    "NodeNameError",
-    "NotEnoughMemoryError",
-    "ParameterError",
-    "PerturbationWarning",
-    "SktifaError",
-    "StorageError",
-    "TrainingError",
-]
-
 
 class SktifaError(Exception):
     """Base class of all errors of sktifa."""

@@ -13,6 +13,7 @@ from sklearn.utils import Bunch, check_random_state
 
 from sktifa.checks import check_count
 from sktifa.graph import Graph, as_graph
+from sktifa.graph.features import as_dense
 
 __all__ = ["permutation_importance"]
 
@@ -110,12 +111,8 @@ class _Columns:
         self.matrix = sp.csc_array(features) if self.is_sparse else features
 
     def is_constant(self, column: int) -> bool:
-        values = self._of(column)
-        n_stored = len(values)
-        if n_stored == 0:
-            return True
-        is_filled = n_stored == self.matrix.shape[0]
-        return bool((values == (values[0] if is_filled else 0)).all())
+        values = as_dense(self.matrix[:, [column]])
+        return bool((values == values[0]).all())
 
     def shuffled(self, column: int, order: NDArray[np.int64]) -> Any:
         """Return all features, those of a column as node `order[i]`'s at node i."""
@@ -133,9 +130,3 @@ class _Columns:
         shuffled = sp.csr_array(moved)
         shuffled.sort_indices()
         return shuffled
-
-    def _of(self, column: int) -> Any:
-        if not self.is_sparse:
-            return self.matrix[:, column]
-        start, stop = self.matrix.indptr[column : column + 2]
-        return self.matrix.data[start:stop]

@@ -29,13 +29,16 @@ __all__ = [
 ]
 
 MissingLabel = int | float | str | None
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Weights = NDArray[np.float64]
 
 _CONTAINERS = (set, frozenset, dict, list, tuple, np.ndarray)
 
 
 def encode_labels(
     y: ArrayLike, missing_label: MissingLabel = -1, *, of: Any = None, name: str = "y"
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+) -> tuple[Codes, NDArray[Any]]:
     """Encode labels as numbers from 0, unlabelled nodes as -1; return also classes.
 
     Labels are of any type: whole numbers, strings, booleans; in lists, NumPy's arrays
@@ -88,7 +91,7 @@ def require_labels(y: Any, estimator: Any) -> Any:
     return y
 
 
-def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[np.bool_]:
+def is_labelled(y: ArrayLike, missing_label: MissingLabel = -1) -> Mask:
     """Tell which entries of `y` are labels, as `encode_labels` does.
 
     Examples
@@ -123,9 +126,7 @@ def with_unlabelled(y: ArrayLike, missing_label: MissingLabel = -1) -> NDArray[A
     return longer
 
 
-def find_classes(
-    found: NDArray[Any], classes: NDArray[Any], name: str = "y"
-) -> NDArray[np.int64]:
+def find_classes(found: NDArray[Any], classes: NDArray[Any], name: str = "y") -> Codes:
     """Find labels of `encode_labels` among the classes of a fit.
 
     Returns their positions; -1 for a label that is none of the classes. Refused are
@@ -142,10 +143,7 @@ def find_classes(
 
 
 def check_enough_classes(
-    y: ArrayLike,
-    codes: NDArray[np.int64],
-    classes: NDArray[Any],
-    missing_label: MissingLabel = -1,
+    y: ArrayLike, codes: Codes, classes: NDArray[Any], missing_label: MissingLabel = -1
 ) -> None:
     """Check that there are two classes, and that no third one was taken for none.
 
@@ -180,9 +178,9 @@ def check_enough_classes(
 
 def class_weights(
     class_weight: dict[Any, float] | Literal["balanced"] | None,
-    codes: NDArray[np.int64],
+    codes: Codes,
     classes: NDArray[Any],
-) -> NDArray[np.float64]:
+) -> Weights:
     """Work out the weight of each class.
 
     By label, 1 for labels that are not in the dict, or in inverse proportion to the
@@ -211,7 +209,7 @@ def class_weights(
     return np.array([class_weight.get(label, 1.0) for label in labels], dtype=float)
 
 
-def node_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+def node_weights(sample_weight: ArrayLike | None, n: int) -> Weights:
     """Check the weights of n nodes or rows, finite and not negative; None is 1."""
     if sample_weight is None:
         return np.ones(n)
@@ -292,7 +290,7 @@ def align_labels(
 
 def _read(
     y: Any, missing_label: MissingLabel, of: Any, name: str
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+) -> tuple[NDArray[Any], Mask]:
     """Return labels of their own type, and which entries are none."""
     if isinstance(of, Graph):
         y = align_labels(y, of, missing_label, name)
@@ -323,7 +321,7 @@ def _column(y: Any, name: str) -> Any:
     return y.column(0) if hasattr(y, "to_pylist") else y[:, 0]
 
 
-def _values(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _values(y: Any, name: str) -> tuple[NDArray[Any], Mask]:
     """Return the entries of any container, and which are null."""
     if isinstance(y, np.ma.MaskedArray):
         labels, null = _values(y.data, name)
@@ -355,7 +353,7 @@ def _values(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return labels, np.zeros(labels.shape, dtype=bool)
 
 
-def _filled(there: NDArray[Any], null: NDArray[np.bool_]) -> NDArray[Any]:
+def _filled(there: NDArray[Any], null: Mask) -> NDArray[Any]:
     """Put the labels that are there among placeholders for those that aren't."""
     if there.dtype == object:
         there = _natural(there)
@@ -391,11 +389,8 @@ def _is_null(label: Any) -> bool:
 
 
 def _is_marked(
-    labels: NDArray[Any],
-    null: NDArray[np.bool_],
-    missing_label: MissingLabel,
-    name: str,
-) -> NDArray[np.bool_]:
+    labels: NDArray[Any], null: Mask, missing_label: MissingLabel, name: str
+) -> Mask:
     kind = labels.dtype.kind
     if kind == "O":
         marked = null.copy()
@@ -484,9 +479,7 @@ def _objects(labels: NDArray[Any]) -> list[Any]:
     return labels.tolist() if labels.dtype == object else []
 
 
-def _check_whole_numbers(
-    labels: NDArray[Any], missing: NDArray[np.bool_], name: str
-) -> None:
+def _check_whole_numbers(labels: NDArray[Any], missing: Mask, name: str) -> None:
     infinite = ~missing & np.isinf(labels)
     if infinite.any():
         at = int(infinite.argmax())

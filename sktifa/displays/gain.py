@@ -123,8 +123,7 @@ class GainBinsDisplay:
         y: ArrayLike,
         *,
         gain: ArrayLike | None = None,
-        n_bins: int = 5,
-        missing_label: int | float | str | None = -1,
+        **options: Any,
     ) -> GainBinsDisplay:
         """Let fitted classifiers predict, and compare with the labels.
 
@@ -139,10 +138,8 @@ class GainBinsDisplay:
         gain : array-like of shape (n,), default=None
             Their information gain. None takes `gain_` of the first classifier that has
             it, whose graph `X` must be.
-        n_bins : int, default=5
-            Number of bins.
-        missing_label : int, float, str or None, default=-1
-            Marks nodes without a label.
+        **options : Any
+            `n_bins` and `missing_label`, as in `from_predictions`.
 
         Returns
         -------
@@ -155,13 +152,8 @@ class GainBinsDisplay:
             check_is_fitted(model)
         if gain is None:
             gain = gain_of(estimators.values(), X)
-        return cls.from_predictions(
-            gain,
-            y,
-            {name: model.predict(X) for name, model in estimators.items()},
-            n_bins=n_bins,
-            missing_label=missing_label,
-        )
+        predictions = {name: model.predict(X) for name, model in estimators.items()}
+        return cls.from_predictions(gain, y, predictions, **options)
 
     def plot(self, ax: Axes | None = None, *, baseline: str | None = None) -> Any:
         """Draw the lines.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_memory
+from torch import Tensor
 
 from sktifa.classifiers.objective import Objective, fields_of
 from sktifa.contrast.pairs import (
@@ -117,10 +118,7 @@ class Contrast(Objective):
             )
 
     def on_subgraphs(
-        self,
-        evidence: GraphEvidence,
-        information: torch.Tensor | None,
-        device: torch.device,
+        self, evidence: GraphEvidence, information: Tensor | None, device: torch.device
     ) -> tuple[dict[str, Any], SubgraphContrast | None]:
         """Return fields of a problem on subgraphs, and what draws their views."""
         model = self.model
@@ -170,7 +168,7 @@ class Contrast(Objective):
 
     def _weigh(
         self, arrived: _Arrived, least_trust: float
-    ) -> tuple[dict[str, Any], torch.Tensor]:
+    ) -> tuple[dict[str, Any], Tensor]:
         """Turn what reaches each node into fields of a problem, and rates of views."""
         model = self.model
         self._check_ranges()
@@ -274,7 +272,7 @@ class Contrast(Objective):
         arrived: _Arrived,
         settings: PairSettings,
         device: torch.device,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Choose each node's pairs by distance."""
         place = csr_device(device)
         placed = DeviceGraph.from_graph(graph, place)
@@ -327,7 +325,7 @@ class _Arrived:
     Fits of a search that differ in nothing it depends on share it.
     """
 
-    def __init__(self, information: torch.Tensor) -> None:
+    def __init__(self, information: Tensor) -> None:
         self.information = information
         self._known: dict[Any, Any] = {}
 
@@ -335,28 +333,28 @@ class _Arrived:
         # On disk what follows would take more room than time to work out.
         return {"information": self.information, "_known": {}}
 
-    def gain(self, clarity_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def gain(self, clarity_weight: float) -> tuple[Tensor, Tensor]:
         """Return the gain and its relative ranks."""
 
-        def ranked() -> tuple[torch.Tensor, torch.Tensor]:
+        def ranked() -> tuple[Tensor, Tensor]:
             gain = information_gain(self.information, clarity_weight)
             return gain, relative_ranks(gain)
 
         return self._once(("gain", clarity_weight), ranked)
 
-    def distribution(self, kind: Any) -> torch.Tensor:
+    def distribution(self, kind: Any) -> Tensor:
         """Return the distribution over the classes that pairs are chosen by."""
         return self._once(
             ("distribution", kind), lambda: label_distribution(self.information, kind)
         )
 
-    def log_says(self) -> torch.Tensor:
+    def log_says(self) -> Tensor:
         """Return the logarithm of what the propagated labels say of each node."""
         return self._once(
             "log_says", lambda: teacher_distribution(self.information).double().log()
         )
 
-    def says(self, sharpness: float) -> torch.Tensor:
+    def says(self, sharpness: float) -> Tensor:
         """Return what the propagated labels say of each node, sharpened."""
         return self._once(
             ("says", sharpness), lambda: (sharpness * self.log_says()).softmax(1)

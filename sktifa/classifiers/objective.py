@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sktifa.graph import Graph
 from sktifa.information.evidence import GraphEvidence
@@ -65,10 +66,7 @@ class Objective:
         return {"terms": ()}
 
     def on_subgraphs(
-        self,
-        evidence: GraphEvidence,
-        information: torch.Tensor | None,
-        device: torch.device,
+        self, evidence: GraphEvidence, information: Tensor | None, device: torch.device
     ) -> tuple[dict[str, Any], SubgraphContrast | None]:
         """Return fields of a problem on subgraphs, and what draws their views."""
         return {"terms": ()}, None

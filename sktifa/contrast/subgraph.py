@@ -8,20 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sktifa.contrast.pairs import PairSettings, anchor_pairs
 from sktifa.contrast.perturbation import (
     GraphPerturber,
     PerturbationSettings,
     paired,
 )
 
-__all__ = [
-    "PairSettings",
-    "PerturbationSettings",
-    "SubgraphPerturbation",
-    "anchor_pairs",
-    "perturb",
-]
+__all__ = ["SubgraphPerturbation", "perturb"]
 
 
 @dataclass(frozen=True)

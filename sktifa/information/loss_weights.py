@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sktifa.checks import check_real
 from sktifa.exceptions import ParameterError
@@ -28,7 +29,7 @@ def tie_averaged_ranks(gain: ArrayOrTensor) -> ArrayOrTensor:
     Values that are equal in float32 are ties, so that rounding, which differs between
     devices, orders no node either.
     """
-    if not isinstance(gain, torch.Tensor) and np.asarray(gain).dtype.kind not in "biuf":
+    if not isinstance(gain, Tensor) and np.asarray(gain).dtype.kind not in "biuf":
         raise ParameterError("gain must hold real numbers, one a node.")
     values = as_tensor(gain).float()
     if values.ndim != 1:
@@ -59,9 +60,7 @@ def loss_weights(
     return like(gain, loss_weights_at(ranks, weight_min, weight_max))
 
 
-def loss_weights_at(
-    ranks: torch.Tensor, weight_min: float, weight_max: float
-) -> torch.Tensor:
+def loss_weights_at(ranks: Tensor, weight_min: float, weight_max: float) -> Tensor:
     """Return :func:`loss_weights` of nodes with these relative ranks."""
     check_weights(weight_min, weight_max)
     height = (1 + torch.cos(torch.pi * ranks)) / 2
@@ -88,15 +87,13 @@ def trust(gain: ArrayOrTensor, least: float = 0.0) -> ArrayOrTensor:
     return like(gain, trust_at(relative_ranks(gain), as_tensor(gain) > 0, least))
 
 
-def trust_at(
-    ranks: torch.Tensor, is_reached: torch.Tensor, least: float
-) -> torch.Tensor:
+def trust_at(ranks: Tensor, is_reached: Tensor, least: float) -> Tensor:
     """Return :func:`trust` in nodes with these relative ranks."""
     by_rank = ranks.square()
     return torch.where(is_reached, by_rank.clamp(min=least), by_rank)
 
 
-def relative_ranks(gain: ArrayOrTensor) -> torch.Tensor:
+def relative_ranks(gain: ArrayOrTensor) -> Tensor:
     """Return :func:`tie_averaged_ranks` over the number of nodes, in [0, 1)."""
     ranks = tie_averaged_ranks(as_tensor(gain))
     return ranks / max(len(ranks), 1)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from sktifa.device import free_memory, resolve_device, undisturbed
 from sktifa.exceptions import LabelError, NotEnoughMemoryError
@@ -199,7 +200,7 @@ class SAINTTIFASampler(GraphSampler):
         graph: Graph,
         y: ArrayLike | None = None,
         *,
-        information: NDArray[np.floating] | torch.Tensor | None = None,
+        information: NDArray[np.floating] | Tensor | None = None,
         on_device: DeviceGraph | None = None,
     ) -> SAINTTIFASampler:
         """Compute arc distances and step probabilities.
@@ -238,8 +239,8 @@ class SAINTTIFASampler(GraphSampler):
         thresholds = self._thresholds(on_device, information)
         self._walker = make_walker(on_device, thresholds)
         self.n_subgraphs_ = -(-n // self.n_roots)
-        self._loss_norm: torch.Tensor | None = None
-        self._aggregation_norm: torch.Tensor | None = None
+        self._loss_norm: Tensor | None = None
+        self._aggregation_norm: Tensor | None = None
         if self.normalize:
             self._estimate_normalization()
         return self
@@ -254,10 +255,8 @@ class SAINTTIFASampler(GraphSampler):
             )
 
     def _thresholds(
-        self,
-        graph: DeviceGraph,
-        information: NDArray[np.floating] | torch.Tensor | None,
-    ) -> torch.Tensor | None:
+        self, graph: DeviceGraph, information: NDArray[np.floating] | Tensor | None
+    ) -> Tensor | None:
         if self.sharpness == 0:
             return None
         if information is not None:

@@ -5,12 +5,9 @@ import pytest
 import torch
 
 from sktifa.contrast.pairs import pair_operator, sample_pairs
-from sktifa.contrast.subgraph import (
-    PairSettings,
-    PerturbationSettings,
-    anchor_pairs,
-    perturb,
-)
+from sktifa.contrast.pairs import PairSettings, anchor_pairs
+from sktifa.contrast.perturbation import PerturbationSettings
+from sktifa.contrast.subgraph import perturb
 from sktifa.datasets import make_block_graph
 from sktifa.exceptions import ParameterError
 from sktifa.information.tig import annotated_information, label_distribution

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from sktifa.contrast.pairs import pair_operator, sample_pairs
-from sktifa.contrast.pairs import PairSettings, anchor_pairs
+from sktifa.contrast.pairs import (
+    PairSettings,
+    anchor_pairs,
+    pair_operator,
+    sample_pairs,
+)
 from sktifa.contrast.perturbation import PerturbationSettings
 from sktifa.contrast.subgraph import perturb
 from sktifa.datasets import make_block_graph

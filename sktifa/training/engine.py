@@ -473,9 +473,7 @@ class Run:
         # Each model's dropout is its own, whatever the models beside it.
         seeds = [p.seed + distributed.rank() for p in problems]
         self.seeds = torch.tensor(seeds, dtype=torch.int64, device=self.device)
-        parts = [
-            None if p.validation is None else tuple(p.validation) for p in problems
-        ]
+        parts = [p.validation and tuple(p.validation) for p in problems]
         n_nodes = problems[0].graph.n_nodes
         self.val_nodes = LabeledNodes.stack(parts, n_nodes, self.device)
         self.validates = problems[0].validation is not None
@@ -541,12 +539,9 @@ class Run:
     @torch.no_grad()
     def _validate(self, logits: Tensor) -> Tensor:
         nodes = self.val_nodes
+        parts = nodes.model, nodes.index, nodes.target, nodes.weight
         return self.kernels.validate(
-            logits,
-            (nodes.model, nodes.index, nodes.target, nodes.weight),
-            self.val_sizes,
-            self.temperatures,
-            _AS_IT_IS,
+            logits, parts, self.val_sizes, self.temperatures, _AS_IT_IS
         )
 
     @torch.no_grad()
@@ -620,20 +615,11 @@ class Run:
             min_iter=self.min_iter,
             betas=_BETAS,
         )
-        for p, grad, mean, square in zip(
-            self.parameters, grads, *self.moments, strict=True
-        ):
-            self.kernels.adam(
-                p,
-                grad.view_as(p),
-                mean,
-                square,
-                betas=_BETAS,
-                eps=_EPS,
-                size=size,
-                root=root,
-                weight_decay=self.weight_decay,
-            )
+        rule = {"size": size, "root": root, "weight_decay": self.weight_decay}
+        each = zip(self.parameters, grads, *self.moments, strict=True)
+        for p, grad, *moments in each:
+            grad = grad.view_as(p)
+            self.kernels.adam(p, grad, *moments, betas=_BETAS, eps=_EPS, **rule)
 
     # -------------------------------------------------------------------- the loop
 

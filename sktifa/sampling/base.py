@@ -160,8 +160,21 @@ class GraphSampler(BaseEstimator):
         """Draw the subgraph that starts from some nodes."""
 
     @abstractmethod
+    def _drawn_anywhere(self, *key: int) -> Subgraph:
+        """Draw a subgraph that starts from random nodes."""
+
     def sample_subgraph(self) -> Subgraph:
-        """Draw a subgraph as tensors."""
+        """Draw a subgraph as tensors, where the sampler draws.
+
+        It starts from random nodes, as many as an epoch's largest.
+
+        Returns
+        -------
+        sktifa.sampling.subgraph.Subgraph
+        """
+        check_is_fitted(self)
+        self._n_samples += 1
+        return self._drawn_anywhere(SAMPLE, self._n_samples - 1)
 
     def sample(self) -> Graph:
         """Draw a subgraph.

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from sktifa.exceptions import LabelError, ParameterError
 from sktifa.graph import Graph
-from sktifa.sampling.base import SAMPLE, GraphSampler
+from sktifa.sampling.base import GraphSampler
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.jit import njit
 
@@ -147,16 +146,8 @@ class NeighborSampler(GraphSampler):
                     "or -1 for all neighbours, one for each layer."
                 )
 
-    def sample_subgraph(self) -> Subgraph:
-        """Draw a subgraph of `batch_size` random seeds, on the CPU.
-
-        Returns
-        -------
-        sktifa.sampling.subgraph.Subgraph
-        """
-        check_is_fitted(self)
-        rng = self._rng(SAMPLE, self._n_samples)
-        self._n_samples += 1
+    def _drawn_anywhere(self, *key: int) -> Subgraph:
+        rng = self._rng(*key)
         size = min(self.batch_size, len(self._seed_nodes))
         return self._subgraph(rng.choice(self._seed_nodes, size, replace=False), rng)
 

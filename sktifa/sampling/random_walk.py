@@ -22,7 +22,7 @@ from sktifa.information.tig import (
     check_information,
     label_distribution,
 )
-from sktifa.sampling.base import PRESAMPLE, SAMPLE, GraphSampler
+from sktifa.sampling.base import PRESAMPLE, GraphSampler
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.sampling.walker import (
     arc_distances,
@@ -299,16 +299,8 @@ class SAINTTIFASampler(GraphSampler):
 
     # ------------------------------------------------------------------ drawing
 
-    def sample_subgraph(self) -> Subgraph:
-        """Draw a subgraph of `n_roots` random roots as tensors on the device.
-
-        Returns
-        -------
-        sktifa.sampling.subgraph.Subgraph
-        """
-        check_is_fitted(self)
-        root_seed, walk_seed = self._seeds(2, SAMPLE, self._n_samples)
-        self._n_samples += 1
+    def _drawn_anywhere(self, *key: int) -> Subgraph:
+        root_seed, walk_seed = self._seeds(2, *key)
         count = min(self.n_roots, self.graph_.n_nodes)
         return self._draw(self._walker.roots(count, root_seed), walk_seed)
 

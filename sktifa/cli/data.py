@@ -63,18 +63,13 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--label", required=True, metavar="COLUMN", help="of nodes, empty if unknown"
     )
-    data.add_argument(
-        "--id", metavar="COLUMN", help="of nodes (default: id, or else the first)"
-    )
-    data.add_argument(
-        "--source", default="source", metavar="COLUMN", help="of edges (%(default)s)"
-    )
-    data.add_argument(
-        "--target", default="target", metavar="COLUMN", help="of edges (%(default)s)"
-    )
-    data.add_argument(
-        "--weight", metavar="COLUMN", help="of edges (default: all weigh 1)"
-    )
+    for option, default, words in (
+        ("--id", None, "of nodes (default: id, or else the first)"),
+        ("--source", "source", "of edges (%(default)s)"),
+        ("--target", "target", "of edges (%(default)s)"),
+        ("--weight", None, "of edges (default: all weigh 1)"),
+    ):
+        data.add_argument(option, default=default, metavar="COLUMN", help=words)
     data.add_argument(
         "--features",
         nargs="+",

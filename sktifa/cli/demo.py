@@ -42,21 +42,12 @@ def add_parser(commands: Any) -> None:
         help="graph to classify; digits needs no files (default: %(default)s)",
     )
     parser.add_argument("--root", help="folder with the raw files, in PyG's layout")
-    parser.add_argument(
-        "--labels",
-        type=at_least(1),
-        default=5,
-        help="labels a class (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--splits",
-        type=at_least(1),
-        default=3,
-        help="random splits (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--epochs", type=at_least(1), default=400, help="at most (default: %(default)s)"
-    )
+    for option, default, words in (
+        ("--labels", 5, "labels a class (default: %(default)s)"),
+        ("--splits", 3, "random splits (default: %(default)s)"),
+        ("--epochs", 400, "at most (default: %(default)s)"),
+    ):
+        parser.add_argument(option, type=at_least(1), default=default, help=words)
     parser.add_argument(
         "--picture",
         type=Path,

@@ -16,7 +16,7 @@ from sktifa.callers import announce_array
 from sktifa.checks import as_array, check_count
 from sktifa.exceptions import GraphError, NodeNameError, ParameterError
 from sktifa.graph.adjacency import Directed, adjacency_of_edges, clean_adjacency
-from sktifa.graph.features import as_dense, clean_features, clean_names, copy_of_rows
+from sktifa.graph.features import as_dense, clean_features, copy_of_rows
 from sktifa.graph.formats import (
     as_networkx,
     as_pyg,
@@ -146,14 +146,8 @@ class Graph:
         node_names = None if node_names is None else as_list(node_names)
         clean = clean_adjacency(adjacency, directed, node_names)
         n = clean.shape[0]
-        matrix, own_names = clean_features(features, n, node_names)
-        names = own_names if feature_names is None else feature_names
-        self._whole = Whole(
-            clean,
-            matrix,
-            clean_names(names, matrix.shape[1]),
-            clean_node_names(node_names, n),
-        )
+        matrix, names = clean_features(features, n, node_names, feature_names)
+        self._whole = Whole(clean, matrix, names, clean_node_names(node_names, n))
         self._selected = None
 
     # ------------------------------------------------------------- doors in
@@ -940,12 +934,13 @@ class Graph:
         Graph
         """
         features, _ = in_order_of_nodes(features, self.node_names)
-        matrix, own_names = clean_features(features, self.n_nodes, self.node_names)
-        names = own_names if feature_names is None else feature_names
+        matrix, names = clean_features(
+            features, self.n_nodes, self.node_names, feature_names
+        )
         whole = Whole(
             self.adjacency,
             matrix,
-            clean_names(names, matrix.shape[1]),
+            names,
             self.node_names,
             self.parent_nodes,
             made_of=self._whole.made_of or self.reference(),

@@ -19,7 +19,7 @@ from sktifa.exceptions import GraphError, GraphWarning, StorageError
 from sktifa.graph.adjacency import as_float32
 from sktifa.graph.names import called, plural
 
-__all__ = ["as_dense", "clean_features", "clean_names", "copy_of_rows", "warn_of_lost"]
+__all__ = ["as_dense", "clean_features", "copy_of_rows", "warn_of_lost"]
 
 # Entries looked at together when a feature matrix is checked, so that a memory
 # map larger than the memory is never held whole.
@@ -27,16 +27,22 @@ _BLOCK = 1 << 24
 
 
 def clean_features(
-    features: Any, n_nodes: int | None, node_names: Any
+    features: Any,
+    n_nodes: int | None,
+    node_names: Any,
+    names: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.float32] | sp.csr_array, list[str] | None]:
-    """Bring features into the form that `Graph.features` promises."""
+    """Bring features into the form that `Graph.features` promises, and their names.
+
+    A frame has its own, where there are no others.
+    """
     if features is None and n_nodes is not None:
-        return sp.eye_array(n_nodes, dtype=np.float32, format="csr"), None
-    names = None
-    if hasattr(features, "columns"):
+        matrix: Any = sp.eye_array(n_nodes, dtype=np.float32, format="csr")
+        return matrix, _clean_names(names, n_nodes)
+    if names is None and hasattr(features, "columns"):
         columns = list(features.columns)
         names = columns if all(isinstance(c, str) for c in columns) else None
-    matrix: Any = as_numbers(features, "features")
+    matrix = as_numbers(features, "features")
     if matrix.ndim != 2:
         mend = ": use features.reshape(-1, 1)" if matrix.ndim == 1 else ""
         raise GraphError(f"features must be a matrix, got shape {matrix.shape}{mend}")
@@ -51,6 +57,7 @@ def clean_features(
             "features have no column: pass features=None to give every node a "
             "feature of its own"
         )
+    names = _clean_names(names, matrix.shape[1])
     if sp.issparse(matrix):
         if not np.isfinite(matrix.data).all():
             at = int(np.isfinite(matrix.data).argmin())
@@ -110,7 +117,7 @@ def _not_finite(
     )
 
 
-def clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | None:
+def _clean_names(names: Sequence[str] | None, n_features: int) -> list[str] | None:
     """Check that there is a name for each column."""
     if names is None:
         return None

@@ -123,7 +123,15 @@ class EmbeddingDisplay(OneAxesDisplay):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, **options: Any
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        method: Method = "pca",
+        max_nodes: int = 2000,
+        missing_label: int | float | str | None = -1,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> EmbeddingDisplay:
         """Let a fitted classifier embed the nodes.
 
@@ -135,9 +143,8 @@ class EmbeddingDisplay(OneAxesDisplay):
             The nodes.
         y : array-like of shape (n,)
             Classes; nodes without one are left out.
-        **options : Any
-            `method`, `max_nodes`, `missing_label` and `random_state`, as in
-            `from_embedding`.
+        method, max_nodes, missing_label, random_state
+            As in `from_embedding`.
 
         Returns
         -------
@@ -157,7 +164,14 @@ class EmbeddingDisplay(OneAxesDisplay):
                 f"{type(estimator).__name__} has neither embed nor transform: give a "
                 "classifier of this package, or from_embedding an array."
             )
-        return cls.from_embedding(embed(X), y, **options)
+        return cls.from_embedding(
+            embed(X),
+            y,
+            method=method,
+            max_nodes=max_nodes,
+            missing_label=missing_label,
+            random_state=random_state,
+        )
 
     def _draw(self, ax: Axes) -> None:
         """Draw a dot for each node; a few that lie far out may be left outside."""

@@ -123,7 +123,8 @@ class GainBinsDisplay:
         y: ArrayLike,
         *,
         gain: ArrayLike | None = None,
-        **options: Any,
+        n_bins: int = 5,
+        missing_label: int | float | str | None = -1,
     ) -> GainBinsDisplay:
         """Let fitted classifiers predict, and compare with the labels.
 
@@ -138,8 +139,8 @@ class GainBinsDisplay:
         gain : array-like of shape (n,), default=None
             Their information gain. None takes `gain_` of the first classifier that has
             it, whose graph `X` must be.
-        **options : Any
-            `n_bins` and `missing_label`, as in `from_predictions`.
+        n_bins, missing_label
+            As in `from_predictions`.
 
         Returns
         -------
@@ -153,7 +154,9 @@ class GainBinsDisplay:
         if gain is None:
             gain = gain_of(estimators.values(), X)
         predictions = {name: model.predict(X) for name, model in estimators.items()}
-        return cls.from_predictions(gain, y, predictions, **options)
+        return cls.from_predictions(
+            gain, y, predictions, n_bins=n_bins, missing_label=missing_label
+        )
 
     def plot(self, ax: Axes | None = None, *, baseline: str | None = None) -> Any:
         """Draw the lines.

@@ -124,7 +124,15 @@ class GainMapDisplay(OneAxesDisplay):
         return cls(graph, values, placed, mask)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, **options: Any) -> GainMapDisplay:
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        labeled: ArrayLike | None = None,
+        positions: ArrayLike | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> GainMapDisplay:
         """Take the gain from a fitted classifier.
 
         Parameters
@@ -133,8 +141,8 @@ class GainMapDisplay(OneAxesDisplay):
             Fitted on the graph.
         X : Graph
             That graph.
-        **options : Any
-            `labeled`, `positions` and `random_state`, as in `from_gain`.
+        labeled, positions, random_state
+            As in `from_gain`.
 
         Returns
         -------
@@ -153,7 +161,13 @@ class GainMapDisplay(OneAxesDisplay):
                 f"{type(estimator).__name__} has no gain_: give a TIFAGCLClassifier or "
                 "LabelPropagationTIG, or from_gain an array."
             )
-        return cls.from_gain(X, estimator.gain_, **options)
+        return cls.from_gain(
+            X,
+            estimator.gain_,
+            labeled=labeled,
+            positions=positions,
+            random_state=random_state,
+        )
 
     def _draw(self, ax: Axes) -> None:
         """Draw edges and nodes."""

@@ -39,6 +39,7 @@ from sktifa.information.loss_weights import (
     trust_at,
 )
 from sktifa.information.propagation import csr_device
+from sktifa.information.spread_features import spread_features_say
 from sktifa.information.tig import (
     class_prototypes,
     feature_affinity,
@@ -61,6 +62,11 @@ _LARGEST_RANKED = 200_000
 _SKILL_TO_TRUST = 12
 # Labels a class that keep the classes apart by themselves.
 _ENOUGH = 5
+# Labels a class from which on spread features tell a network nothing, up to which they
+# count in full, and what that is.
+_MANY, _FEW, _SHARE = 20, 5, 0.3
+# Multiplications a sweep beyond which they are left alone.
+_MOST_SPREAD = 3e8
 
 
 class Contrast(Objective):
@@ -92,7 +98,11 @@ class Contrast(Objective):
         perturber = GraphPerturber(
             graph.derived(_arcs), rates.numpy(), **vars(self._perturbation_settings())
         )
-        parts["target"] = replace(parts["target"], **self._sizes(arrived, evidence))
+        parts["target"] = replace(
+            parts["target"],
+            **self._sizes(arrived, evidence),
+            log_prior=self._with_features(parts["target"].log_prior, evidence, device),
+        )
         parts["pairs"] = self._pair_sets(evidence, arrived, device, rng)
         parts["perturbations"] = Perturbations(
             perturber, model.feature_mask_rate, int(rng.integers(2**62))
@@ -165,6 +175,37 @@ class Contrast(Objective):
             "log_shares": log_shares,
             "pull": float(self.model.target_information * few),
         }
+
+    def _with_features(
+        self,
+        log_prior: torch.Tensor | None,
+        evidence: GraphEvidence,
+        device: torch.device,
+    ) -> torch.Tensor | None:
+        """Add to a target what spread features say, where labels are few."""
+        model, graph = self.model, evidence.graph
+        labels = np.count_nonzero(evidence.codes >= 0)
+        few = (_MANY - labels / evidence.n_classes) / (_MANY - _FEW)
+        size = labels * (graph.adjacency.nnz + graph.n_nodes)
+        if log_prior is None or few <= 0 or size > _MOST_SPREAD:
+            return log_prior
+        said = self._remembered(
+            "spread features",
+            lambda: spread_features_say(
+                graph,
+                model.scaling_(graph.features),
+                evidence.codes,
+                evidence.n_classes,
+                restart_probability=model.restart_probability,
+                device=device,
+            ),
+            graph,
+            **_labels(evidence),
+            restart_probability=model.restart_probability,
+            feature_norm=model.feature_norm,
+        )
+        share = model.target_information * min(few, 1.0) * _SHARE
+        return log_prior + (share * said).float()
 
     def _weigh(
         self, arrived: _Arrived, least_trust: float

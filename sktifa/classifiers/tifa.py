@@ -92,8 +92,10 @@ missing_label, warm_start, device, random_state, verbose
         How much of the propagated labels is multiplied into the target, where they
         are trusted (beyond the paper: gamma). With fewer than five labels a class,
         three classes or more that grow or shrink away from the sizes that the
-        propagated labels tell are moved back in the target, too, but in sampled
-        training. 0 leaves both out.
+        propagated labels tell are moved back in the target, too. With fewer than
+        twenty, what a linear model of features that are spread along the edges
+        predicts is multiplied into it, as well. Sampled training does without these
+        two. 0 leaves all of it out.
     teacher_weight : float, default=0.5
         Weight of a cross-entropy with the propagated labels, where they are trusted
         (beyond the paper). It pays where labels are few. 0 leaves it out.

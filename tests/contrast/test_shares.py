@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from sktifa import GNNClassifier, TIFAGCLClassifier, make_block_graph, paper_preset
+from sktifa import TIFAGCLClassifier, make_block_graph, paper_preset
 from sktifa.classifiers.prepare import prepare
 from sktifa.contrast.shares import shift_to_shares
 from sktifa.information.tig import annotated_information
@@ -152,12 +152,6 @@ def test_no_class_is_lost_with_a_label_a_class():
     rng = np.random.default_rng(3)
     for c in range(3):
         y[rng.permutation(np.flatnonzero(target == c))[0]] = c
-    hidden = y < 0
-    ours, plain = (
-        model.fit(X, y).predict(X)[hidden] == target[hidden]
-        for model in (
-            TIFAGCLClassifier(random_state=3, device="cpu"),
-            GNNClassifier("gcn", random_state=3, device="cpu"),
-        )
-    )
-    assert ours.mean() > plain.mean() - 0.1
+    model = TIFAGCLClassifier(random_state=3, device="cpu").fit(X, y)
+    found, true = np.bincount(model.predict(X), minlength=3), np.bincount(target)
+    assert (found > true / 3).all()

@@ -8,6 +8,7 @@ the numbers of nodes.
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -296,7 +297,9 @@ class OnFeatures(
                 matrix = _with_rows(matrix, nodes, rows)
         names = None
         if graph.feature_names is not None:
-            names = list(self.get_feature_names_out(graph.feature_names))
+            # Some, such as FunctionTransformer, name nothing.
+            with contextlib.suppress(AttributeError):
+                names = list(self.get_feature_names_out(graph.feature_names))
         return matrix, names
 
     def __getstate__(self) -> dict[str, Any]:

@@ -164,6 +164,19 @@ def test_compiled_transformers_get_sparse_features_that_they_may_write_to():
     assert (graph.features != before).nnz == 0
 
 
+@pytest.mark.parametrize(
+    "wrapped", [lambda step: step, lambda step: make_pipeline(MaxAbsScaler(), step)]
+)
+def test_transformers_that_name_nothing_make_columns_without_names(wrapped):
+    table = pd.DataFrame({"age": [1.0, 2, 3], "pay": [5.0, 7, 9]})
+    graph = Graph(np.ones((3, 3)), table)
+    transformer = wrapped(FunctionTransformer(np.sqrt))
+    found = OnFeatures(transformer).fit_transform(graph)
+    assert found.feature_names is None
+    expected = transformer.fit_transform(table)
+    np.testing.assert_allclose(found.features, expected, rtol=1e-6)
+
+
 def test_columns_have_names():
     table = pd.DataFrame({"age": [1.0, 2, 3], "sex": [0.0, 1, 0], "pay": [5.0, 7, 9]})
     graph = Graph(np.ones((3, 3)), table, node_names=["ann", "bob", "cat"])

@@ -128,6 +128,9 @@ def test_madgap_equals_a_loop_over_all_pairs():
                 far.append(distance[i, j])
     expected = np.mean(far) - np.mean(close)
     assert madgap(embedding, graph) == pytest.approx(expected)
+    assert madgap(sparse.csr_array(embedding), graph) == pytest.approx(
+        expected, abs=1e-6
+    )
     # Scaling a node's embedding does not turn it.
     longer = embedding * np.arange(1, 91)[:, None]
     assert madgap(longer, graph) == pytest.approx(expected)

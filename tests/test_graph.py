@@ -394,6 +394,24 @@ def test_features_too_small_for_float32_are_told_of(container):
         Graph(edges, container(values))
 
 
+def test_small_values_of_rows_to_predict_are_no_small_features():
+    rows = np.random.default_rng(0).uniform(0.5, 1, (8, 3))
+    model = GNNClassifier(max_iter=1, device="cpu").fit(rows, [0, 1] * 4)
+    rows[0, 1] = 1e-300
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GraphWarning)
+        model.predict(rows[:1])
+
+
+def test_empty_columns_take_no_memory():
+    n = 10**6
+    entries = [1.0, 0.0], ([0, 1], [0, 1])  # the zero is stored
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GraphWarning)
+        graph = Graph(sp.csr_array((n, n)), sp.csr_array(entries, shape=(n, n)))
+    assert graph.features.sum() == 1
+
+
 def test_rows_of_features_follow_the_nodes():
     features = pd.DataFrame({"x": [3.0, 1.0, 2.0]}, index=["c", "a", "b"])
     adjacency = pd.DataFrame(TRIANGLE, index=NAMES, columns=NAMES)

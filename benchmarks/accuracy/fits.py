@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -176,7 +177,10 @@ def _train_alone(
 ) -> Fitted | Exception:
     begin = time.perf_counter()
     try:
-        model = estimator.fit(*given, **validation)
+        # In a loop, as joblib's is one, Ctrl-C ends that; a fit would keep its model,
+        # half trained, and count as done.
+        fit = joblib.delayed(estimator.fit)(*given, **validation)
+        (model,) = joblib.Parallel(n_jobs=1)([fit])
         scores = model.predict_proba(data.graph)
     except Exception as error:
         return error

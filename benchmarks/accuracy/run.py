@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 import time
 import traceback
 from collections import defaultdict, deque
@@ -229,7 +231,23 @@ _LATER = "goes on in the next run"
 def _pool(n_jobs: int) -> Executor:
     if n_jobs == 1:
         return _Here()
-    return ProcessPoolExecutor(n_jobs, multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(n_jobs, spawn, _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, however it did.
+
+    A pool's would wait for work for ever, and hold memory of a GPU.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait_and_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 class _Here(Executor):

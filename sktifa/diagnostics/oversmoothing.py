@@ -12,6 +12,7 @@ from sktifa.checks import check_count, check_matrix
 from sktifa.contrast.ranking import hops_from
 from sktifa.exceptions import GraphError, ParameterError
 from sktifa.graph import Graph, as_graph
+from sktifa.graph.features import as_dense
 
 __all__ = ["madgap"]
 
@@ -101,7 +102,7 @@ def madgap(
     sums, counts = np.zeros(2), np.zeros(2)
     for first in range(0, len(anchors), 64):
         block = anchors[first : first + 64]
-        distance = 1 - unit[block] @ unit.T
+        distance = 1 - as_dense(unit[block] @ unit.T)
         hops = hops_from(*pattern, block, remote - 1)
         beyond = (hops == remote) & (component[block, None] == component)
         for which, pairs in enumerate((beyond, (hops > 0) & (hops <= near))):

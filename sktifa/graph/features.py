@@ -94,8 +94,10 @@ def warn_of_lost(given: Any, matrix: NDArray[np.float32] | sp.csr_array) -> None
     if is_sparse(given):
         exact: Any = check_sparse(given, "features", dtype=np.float64)
     else:
-        exact = as_array(given, "features").astype(np.float64, copy=False)
-    lost = columns[as_dense(exact[:, columns] != 0).any(axis=0)]
+        exact = as_array(given, "features")
+    # There may be many empty columns, in which a dense matrix would not fit in memory.
+    exact = abs(exact[:, columns].astype(np.float64))
+    lost = columns[as_dense(exact.max(axis=0)) > 0]
     if len(lost):
         which = f"feature {lost[0]}"
         if len(lost) > 1:

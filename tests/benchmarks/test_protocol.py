@@ -1,6 +1,9 @@
 """The protocol: nothing is learnt from test nodes before the choice, nothing lost."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +31,7 @@ from benchmarks.accuracy.protocol import (
 )
 from benchmarks.data import draw_split, visible_labels
 from sktifa import GNNClassifier, make_block_graph
+from sktifa.training import engine
 
 CELL = Cell("GCN", "block", 5)
 BUDGET = Budget(candidates=3, splits=1, finalists=2, final_splits=2)
@@ -332,6 +336,41 @@ def test_interrupted_run_goes_on_where_it_was(block, gcn, tmp_path, monkeypatch)
     assert len(trained) == len(set(trained)) + 1
     told = [[(one["key"], one["test"], one["right"]) for one in r] for r in again]
     assert told == [[(o["key"], o["test"], o["right"]) for o in r] for r in outcomes]
+
+
+def test_fit_that_is_interrupted_is_not_done(block, gcn, tmp_path, monkeypatch):
+    """Left to itself, it would keep what it had learnt until then."""
+    estimator = clone(gcn.estimator).set_params(sampler="neighbor")
+    update, n_updates = engine.Run.update, []
+
+    def interrupted(run):
+        n_updates.append(1)
+        if len(n_updates) == 3:
+            raise KeyboardInterrupt
+        return update(run)
+
+    monkeypatch.setattr(engine.Run, "update", interrupted)
+    lab = Lab(tmp_path / "checkpoint.jsonl")
+    fit = Fit(estimator, "block", 5, "transductive", 0, False)
+    with pytest.raises(KeyboardInterrupt):
+        lab.outcomes([fit])
+    assert not lab.known
+    (done,) = lab.outcomes([fit])
+    assert done["epochs"] == estimator.max_iter
+
+
+def test_processes_end_with_the_one_that_started_them():
+    script = """
+import os, signal
+from benchmarks.accuracy.run import _pool
+
+_pool(2).submit(os.getpid).result()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # Returns when the last of them has let go of the pipe.
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
 
 
 def test_lab_without_time_trains_nothing(block, gcn, tmp_path):

@@ -21,6 +21,7 @@ from typing import Any
 import joblib
 import numpy as np
 import sklearn
+import torch
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
@@ -53,12 +54,18 @@ _HAND_ON = {
     "sklearn.model_selection._search",
     "sktifa.compose",
 }
-_OURS, _SKLEARN, _JOBLIB, _NUMPY = (
+_OURS, _SKLEARN, *_OTHERS = (
     f"{Path(file).parent}{os.sep}"
-    for file in (__file__, sklearn.__file__, joblib.__file__, np.__file__)
+    for file in (
+        __file__,
+        sklearn.__file__,
+        joblib.__file__,
+        np.__file__,
+        torch.__file__,
+    )
 )
-# Where no user's line is. Decorators' frames are contextlib's.
-_NO_USER = _OURS, _SKLEARN, _JOBLIB, _NUMPY, contextlib.__file__
+# Where no user's line is. Decorators' frames are contextlib's, or torch's.
+_NO_USER = _OURS, _SKLEARN, *_OTHERS, contextlib.__file__
 
 _last_was_interrupted = False
 

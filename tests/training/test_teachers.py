@@ -133,8 +133,9 @@ def test_an_interrupt_keeps_the_model_or_else_the_first_teacher(
     data, y, interrupt, network, message, n_iter
 ):
     interrupt(network)
-    with pytest.warns(match=message):
+    with pytest.warns(match=message) as told:
         fitted = model().fit(data.graph, y)
+    assert {warning.filename for warning in told} == {__file__}
     assert fitted.n_iter_ == len(fitted.loss_curve_) == n_iter
     assert np.isfinite(fitted.predict_proba(data.graph)).all()
     if network == 2:

@@ -23,7 +23,7 @@ from sktifa import (
     TIFAGCLClassifier,
     make_block_graph,
 )
-from sktifa.exceptions import DatasetError, ParameterError
+from sktifa.exceptions import DatasetError, GraphError, ParameterError
 from sktifa.raw_files import fetch_files, read_npz, reading
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.training.encoders import Layer
@@ -227,3 +227,32 @@ def test_a_data_set_is_read_and_missed(data, tmp_path):
     assert friends.graph.fingerprint == data.graph.fingerprint
     assert friends.DESCR.endswith("3 classes.")
     np.testing.assert_array_equal(friends.target, data.target)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "says"),
+    [
+        ("nodes", 2, 200, r"nodes\[2\].* is 200; .* 200 nodes of the graph"),
+        ("col", 1, 10**6, r"col\[1\].* is 1000000; .* nodes of the subgraph"),
+        ("col", 0, -1, r"col\[0\].* is -1"),
+        ("arcs", 3, 10**9, r"arcs\[3\].* arcs of the graph"),
+        ("crow", 5, 0, "must ascend"),
+        ("crow", -1, 10**6, r"crow\[\d+\]"),
+        ("crow", slice(1, None), None, "entries in crow"),
+        ("nodes", slice(0, 0), None, "at least a node"),
+    ],
+)
+@pytest.mark.parametrize("model", [GNNClassifier(), TIFAGCLClassifier()])
+def test_a_sampler_that_draws_what_is_not_there(data, name, place, value, says, model):
+    class Broken(RandomParts):
+        def induced(self, nodes):
+            subgraph = super().induced(nodes)
+            values = getattr(subgraph, name)
+            if value is None:
+                setattr(subgraph, name, values[place])
+            else:
+                values[place] = value
+            return subgraph
+
+    with pytest.raises(GraphError, match=says):
+        fitted(model, data, sampler=Broken(random_state=0))

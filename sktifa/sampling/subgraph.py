@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sktifa.exceptions import GraphError
+
 __all__ = ["Subgraph"]
 
 
@@ -40,6 +42,40 @@ class Subgraph:
 
     def __len__(self) -> int:
         return self.nodes.shape[0]
+
+    def check(self, n_nodes: int, n_arcs: int) -> None:
+        """Refuse what is not of a graph of that size: kernels would look beyond it.
+
+        Raises
+        ------
+        GraphError
+            If it has no nodes, or an array has a number or a length that can't be.
+        """
+        m, n_own = len(self), len(self.col)
+        arrays = (
+            ("nodes", m, n_nodes, "nodes of the graph"),
+            ("crow", m + 1, n_own + 1, "places in col"),
+            ("col", n_own, m, "nodes of the subgraph"),
+            ("arcs", n_own, n_arcs, "arcs of the graph"),
+        )
+        for name, length, n_values, what in arrays:
+            values = getattr(self, name)
+            if not m or len(values) != length:
+                raise GraphError(
+                    f"a subgraph of {m} nodes and {n_own} arcs has {len(values)} "
+                    f"entries in {name}: draw at least a node, and give {length}."
+                )
+            outside = (values < 0) | (values >= n_values)
+            if outside.any():
+                at = int(outside.nonzero()[0])
+                raise GraphError(
+                    f"{name}[{at}] of a subgraph is {int(values[at])}; it must be one "
+                    f"of the {n_values} {what}, from 0 on."
+                )
+        if self.crow[0] != 0 or self.crow[-1] != n_own or (self.crow.diff() < 0).any():
+            raise GraphError(
+                f"crow of a subgraph must ascend from 0 to its {n_own} arcs."
+            )
 
     @property
     def row(self) -> Tensor:

@@ -25,6 +25,7 @@ from sktifa.contrast.subgraph import perturb
 from sktifa.contrast.views import Views
 from sktifa.device import free_memory
 from sktifa.graph import Graph
+from sktifa.sampling.base import GraphSampler
 from sktifa.sampling.subgraph import Subgraph
 from sktifa.tensors.arrays import as_tensor, row_blocks
 from sktifa.tensors.device_graph import DeviceGraph
@@ -369,6 +370,8 @@ class SampledBatches(Source):
 
     def _prepare(self, subgraph: Subgraph) -> Batch:
         device = self.features.device
+        if not isinstance(self.sampler, GraphSampler):  # somebody else's
+            subgraph.check(self.graph.n_nodes, len(self.graph.col))
         weight = self.graph.arc_weight(subgraph.arcs).to(device)
         parts: dict[str, Any] = {
             name: part.to(device) if isinstance(part, Tensor) else part

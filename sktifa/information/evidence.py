@@ -91,19 +91,9 @@ class GraphEvidence:
     LabelError
         If `codes` don't have one entry a node of the whole graph.
 
-    Examples
+    See Also
     --------
-    Labels that follow the edges, and labels that don't:
-
-    >>> import numpy as np
-    >>> from sktifa.datasets import make_block_graph
-    >>> from sktifa.information.evidence import GraphEvidence
-    >>> made = make_block_graph(500, 3, random_state=0)
-    >>> GraphEvidence(made.graph, made.target, 3).helps
-    True
-    >>> shuffled = np.random.default_rng(0).permutation(made.target)
-    >>> GraphEvidence(made.graph, shuffled, 3).helps
-    False
+    graph_helps : Make one and ask it.
     """
 
     def __init__(
@@ -404,8 +394,51 @@ class GraphEvidence:
         return _balanced(codes[tried], right[tried])
 
 
-# The same by its question: graph_helps(graph, codes, n_classes).helps.
-graph_helps = GraphEvidence
+def graph_helps(
+    graph: Graph,
+    codes: NDArray[np.integer],
+    n_classes: int,
+    *,
+    random_state: int = 0,
+) -> GraphEvidence:
+    """Gather what the known labels say of a graph, no more than a verdict needs.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph is used, whatever is selected.
+    codes : ndarray of int, shape (graph.n_nodes,)
+        Class of each node of the whole graph; -1 where unlabelled.
+    n_classes : int
+        Number of classes.
+    random_state : int, default=0
+        Deals the labelled nodes into folds.
+
+    Returns
+    -------
+    GraphEvidence
+        Its `helps` is True, False, or None where labels are too few to say.
+
+    Raises
+    ------
+    LabelError
+        If `codes` don't have one entry a node of the whole graph.
+
+    Examples
+    --------
+    Labels that follow the edges, and labels that don't:
+
+    >>> import numpy as np
+    >>> from sktifa.datasets import make_block_graph
+    >>> from sktifa.information.evidence import graph_helps
+    >>> made = make_block_graph(500, 3, random_state=0)
+    >>> graph_helps(made.graph, made.target, 3).helps
+    True
+    >>> shuffled = np.random.default_rng(0).permutation(made.target)
+    >>> graph_helps(made.graph, shuffled, 3).helps
+    False
+    """
+    return GraphEvidence(graph, codes, n_classes, random_state)
 
 
 def has_features(graph: Graph) -> bool:

@@ -5,8 +5,10 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.utils import Bunch
 
 from sktifa import datasets
 
@@ -34,6 +36,20 @@ def gpu(request):
     if request.param == "cuda:1" and torch.cuda.device_count() < 2:
         pytest.skip("one CUDA device here")
     return request.param
+
+
+@pytest.fixture(scope="session")
+def blocks():
+    """Three blocks, and by `labelled(n)` their first nodes' classes, n of each."""
+    made = datasets.make_block_graph(240, 3, random_state=0)
+
+    def labelled(n):
+        y = np.full(240, -1)
+        for c in range(3):
+            y[np.flatnonzero(made.target == c)[:n]] = c
+        return y
+
+    return Bunch(**made, labelled=labelled)
 
 
 @pytest.fixture(scope="session")

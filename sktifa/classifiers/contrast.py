@@ -177,11 +177,8 @@ class Contrast(Objective):
         }
 
     def _with_features(
-        self,
-        log_prior: torch.Tensor | None,
-        evidence: GraphEvidence,
-        device: torch.device,
-    ) -> torch.Tensor | None:
+        self, log_prior: Tensor | None, evidence: GraphEvidence, device: torch.device
+    ) -> Tensor | None:
         """Add to a target what spread features say, where labels are few."""
         model, graph = self.model, evidence.graph
         labels = np.count_nonzero(evidence.codes >= 0)

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from sktifa import TIFAGCLClassifier, make_block_graph, paper_preset
+from sktifa import TIFAGCLClassifier, paper_preset
 from sktifa.classifiers.prepare import prepare
 from sktifa.contrast.shares import shift_to_shares
 from sktifa.information.tig import annotated_information
@@ -67,34 +67,21 @@ def test_the_target_is_shifted():
     assert step.log_target[0, :, 0].mean() < log_softmax(clean, -1)[0, :, 0].mean()
 
 
-@pytest.fixture(scope="module")
-def data():
-    return make_block_graph(240, 3, random_state=0)
-
-
-def labelled(data, n: int) -> np.ndarray:
-    """Return y with the first `n` nodes of each class labelled."""
-    y = np.full(240, -1)
-    for c in range(3):
-        y[np.flatnonzero(data.target == c)[:n]] = c
-    return y
-
-
-def target_of(data, y, **parameters) -> Target:
-    return prepare(TIFAGCLClassifier(**parameters), data.graph, y, CPU).target
+def target_of(blocks, y, **parameters) -> Target:
+    return prepare(TIFAGCLClassifier(**parameters), blocks.graph, y, CPU).target
 
 
 @pytest.mark.parametrize(("n", "pull"), [(1, 1.0), (2, 0.75), (4, 0.25)])
-def test_sizes_are_those_of_the_propagated_labels(data, n, pull):
-    y = labelled(data, n)
-    target = target_of(data, y)
+def test_sizes_are_those_of_the_propagated_labels(blocks, n, pull):
+    y = blocks.labelled(n)
+    target = target_of(blocks, y)
     assert target.pull == pull
     # As what teaches: each row smoothed, then divided by its sum.
-    information = annotated_information(data.graph, y, 3)
+    information = annotated_information(blocks.graph, y, 3)
     smooth = information + 1e-4
     said = smooth / smooth.sum(1, keepdims=True)
     np.testing.assert_allclose(target.log_shares.exp(), said.mean(0), rtol=1e-5)
-    assert target_of(data, y, target_information=0.5).pull == pull / 2
+    assert target_of(blocks, y, target_information=0.5).pull == pull / 2
 
 
 @pytest.mark.parametrize(
@@ -107,18 +94,18 @@ def test_sizes_are_those_of_the_propagated_labels(data, n, pull):
         (1, paper_preset()),
     ],
 )
-def test_none_where_labels_are_enough_or_not_in_the_target(data, n, parameters):
-    y = labelled(data, n)
-    target = target_of(data, y, **parameters)
+def test_none_where_labels_are_enough_or_not_in_the_target(blocks, n, parameters):
+    y = blocks.labelled(n)
+    target = target_of(blocks, y, **parameters)
     assert (target.log_shares, target.pull) == (None, 0.0)
 
 
-def test_none_with_two_classes(data):
-    y = np.where(labelled(data, 1) == 2, -1, labelled(data, 1))
-    assert target_of(data, y).log_shares is None
+def test_none_with_two_classes(blocks):
+    y = np.where(blocks.labelled(1) == 2, -1, blocks.labelled(1))
+    assert target_of(blocks, y).log_shares is None
 
 
-def test_a_stack_trains_what_a_fit_does(data):
+def test_a_stack_trains_what_a_fit_does(blocks):
     """Bit for bit, each model with sizes of its own, after one has left, too."""
     problems = [
         prepare(
@@ -128,8 +115,8 @@ def test_a_stack_trains_what_a_fit_does(data):
                 target_information=information,
                 random_state=max_iter,
             ),
-            data.graph,
-            labelled(data, n),
+            blocks.graph,
+            blocks.labelled(n),
             CPU,
         )
         for n, information, max_iter in ((1, 1.0, 3), (2, 1.0, 12), (1, 0.5, 12))

@@ -8,25 +8,12 @@ import torch
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from sktifa import Graph, TIFAGCLClassifier, make_block_graph
+from sktifa import Graph, TIFAGCLClassifier
 from sktifa.classifiers import contrast
 from sktifa.classifiers.prepare import prepare
 from sktifa.information.spread_features import spread_features_say
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make_block_graph(240, 3, random_state=0)
-
-
-def labelled(data, n: int) -> np.ndarray:
-    """Return y with the first `n` nodes of each class labelled."""
-    y = np.full(240, -1)
-    for c in range(3):
-        y[np.flatnonzero(data.target == c)[:n]] = c
-    return y
 
 
 def by_hand(graph, features, codes, alpha):
@@ -47,14 +34,14 @@ def by_hand(graph, features, codes, alpha):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_the_dense_formula(data, n_classes, is_sparse):
-    adjacency = data.graph.adjacency.tolil()
+def test_the_dense_formula(blocks, n_classes, is_sparse):
+    adjacency = blocks.graph.adjacency.tolil()
     adjacency[7], adjacency[:, 7] = 0, 0  # a node without edges
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(240, 9)) + np.eye(9)[data.target]
+    features = rng.normal(size=(240, 9)) + np.eye(9)[blocks.target]
     features[features < 0] = 0
     graph = Graph(sparse.csr_array(adjacency), features)
-    codes = labelled(data, 4)
+    codes = blocks.labelled(4)
     codes[codes >= n_classes] = -1
     given, among = features, features
     if is_sparse:
@@ -69,12 +56,12 @@ def test_the_dense_formula(data, n_classes, is_sparse):
     np.testing.assert_allclose(np.exp(said), np.exp(expected), atol=0.02)
 
 
-def test_features_far_out_and_none(data):
+def test_features_far_out_and_none(blocks):
     """What is said stays finite, and nothing is said where there is nothing."""
-    adjacency = data.graph.adjacency.tolil()
+    adjacency = blocks.graph.adjacency.tolil()
     adjacency[200], adjacency[:, 200] = 0, 0
     features = np.random.default_rng(0).normal(size=(240, 4)).astype(np.float32)
-    graph, codes = Graph(sparse.csr_array(adjacency), features), labelled(data, 2)
+    graph, codes = Graph(sparse.csr_array(adjacency), features), blocks.labelled(2)
     features = features.copy()
     features[200] = 1e30
     assert spread_features_say(graph, features, codes, 3).isfinite().all()
@@ -84,12 +71,12 @@ def test_features_far_out_and_none(data):
     np.testing.assert_allclose(nothing, np.log(1 / 3))
 
 
-def added(data, y, monkeypatch, **parameters):
+def added(blocks, y, monkeypatch, **parameters):
     """Return what spread features add to the target of a fit."""
 
     def prior():
         model = TIFAGCLClassifier(random_state=0, device="cpu", **parameters)
-        return prepare(model, data.graph, y, CPU).target.log_prior.numpy()
+        return prepare(model, blocks.graph, y, CPU).target.log_prior.numpy()
 
     with monkeypatch.context() as patched:
         patched.setattr(contrast, "_SHARE", 0.0)
@@ -98,14 +85,16 @@ def added(data, y, monkeypatch, **parameters):
 
 
 @pytest.mark.parametrize(("n", "counts"), [(1, 1), (5, 1), (8, 0.8), (14, 0.4)])
-def test_they_go_into_the_target_where_labels_are_few(data, monkeypatch, n, counts):
-    y = labelled(data, n)
-    said = spread_features_say(data.graph, scaled(data.graph.features), y, 3).numpy()
+def test_they_go_into_the_target_where_labels_are_few(blocks, monkeypatch, n, counts):
+    y = blocks.labelled(n)
+    said = spread_features_say(
+        blocks.graph, scaled(blocks.graph.features), y, 3
+    ).numpy()
     expected = 0.3 * counts * said
-    found = added(data, y, monkeypatch)
+    found = added(blocks, y, monkeypatch)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert found.any()
-    half = added(data, y, monkeypatch, target_information=0.5)
+    half = added(blocks, y, monkeypatch, target_information=0.5)
     np.testing.assert_allclose(half, expected / 2, rtol=1e-4, atol=1e-5)
 
 
@@ -113,27 +102,27 @@ def scaled(features):
     return (features - features.mean(0)) / features.std(0)
 
 
-def test_none_where_labels_are_many_or_the_graph_is_large(data, monkeypatch):
+def test_none_where_labels_are_many_or_the_graph_is_large(blocks, monkeypatch):
     def refuse(*arguments, **more):
         raise AssertionError("asked for nothing")
 
     monkeypatch.setattr(contrast, "spread_features_say", refuse)
     model = TIFAGCLClassifier(random_state=0, device="cpu")
-    prepare(model, data.graph, labelled(data, 20), CPU)
-    few = labelled(data, 2)
-    prepare(model.set_params(target_information=0.0), data.graph, few, CPU)
+    prepare(model, blocks.graph, blocks.labelled(20), CPU)
+    few = blocks.labelled(2)
+    prepare(model.set_params(target_information=0.0), blocks.graph, few, CPU)
     monkeypatch.setattr(contrast, "_MOST_SPREAD", 1e3)
-    prepare(model.set_params(target_information=1.0), data.graph, few, CPU)
+    prepare(model.set_params(target_information=1.0), blocks.graph, few, CPU)
 
 
-def test_what_is_remembered_is_what_is_worked_out(data, tmp_path):
-    y = labelled(data, 3)
+def test_what_is_remembered_is_what_is_worked_out(blocks, tmp_path):
+    y = blocks.labelled(3)
     kept: dict = {"memory": str(tmp_path), "device": "cpu"}
     for norm in ("auto", "l2"):
         priors = [
             prepare(
                 TIFAGCLClassifier(feature_norm=norm, random_state=0, **more),
-                data.graph,
+                blocks.graph,
                 y,
                 CPU,
             ).target.log_prior
